@@ -609,7 +609,11 @@ class Consumer:
         return self._engine.context.assignment.names
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Deliver nothing of these partitions until `resume`; what is buffered is kept."""
+        """Deliver nothing of these partitions until `resume`, or until they are given up; what is buffered is kept.
+
+        A rebalance gives all partitions up unless the assignor is cooperative. To keep some paused, pause them again in
+        `on_partitions_assigned`.
+        """
         for partition in [self._owned(tp) for tp in partitions]:
             partition.bar(Bar.PAUSED)
             for cursor in partition.lanes.cursors if partition.lanes is not None else ():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+
+import confluent_kafka
 import pytest
 
 from aiogroup import KafkaTimeoutError, TopicPartition, UnknownTopicOrPartitionError
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
-from tests.support.kafka import Ears, eventually, take
+from tests.support.kafka import Ears, Listener, eventually, take
 
 
 async def test_subscribing_to_the_same_again_and_again_costs_the_group_no_round(make_place):
@@ -93,3 +97,98 @@ async def test_a_listener_that_was_spoken_to_before_is_not_said_to_speak_another
             assert "which succeeded before: the broker is starting or stopping" in (await eventually(told))[0]
         await place.produce(["after"])
         assert await take(consumer, 1) == ["after"]
+
+
+async def reads(consumer, into):
+    while True:
+        into += [(record.partition, record.offset) for record in (await consumer.getmany(timeout_ms=100)).all()]
+
+
+STRATEGIES = pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+
+
+@STRATEGIES
+@pytest.mark.parametrize("is_paused_again", [False, True])
+async def test_a_pause_ends_when_the_partition_is_given_up(make_place, strategy, is_paused_again):
+    place, listener, got = make_place(2), Listener(), []
+    settings = {"partition_assignment_strategy": [strategy]}
+    consumer = place.unsubscribed(**settings)
+
+    async def pause_again(assigned):
+        consumer.pause(*assigned)
+
+    consumer.subscribe([place.topic], listener=listener)
+    async with consumer:
+        await eventually(lambda: len(consumer.assignment()) == 2)
+        consumer.pause(place.tp(0), place.tp(1))
+        if is_paused_again:
+            listener.inside["assigned"] = pause_again
+        reading = asyncio.create_task(reads(consumer, got))
+        async with place.consumer(**settings) as other:
+            asking = asyncio.create_task(reads(other, []))
+            await eventually(lambda: len(other.assignment()) == len(consumer.assignment()) == 1)
+            is_kept = strategy == "cooperative-sticky"
+            left_paused = consumer.assignment() if is_kept or is_paused_again else frozenset()
+            await eventually(lambda: consumer.paused() == left_paused)
+            asking.cancel()
+        await eventually(lambda: len(consumer.assignment()) == 2)
+        await place.produce(["0"], partition=0)
+        await place.produce(["1"], partition=1)
+        paused_count = 2 if is_paused_again else 1 if is_kept else 0
+        await eventually(lambda: len(consumer.paused()) == paused_count)
+        await eventually(lambda: len(got) == 2 - paused_count)
+        consumer.resume(*consumer.paused())
+        await eventually(lambda: sorted(got) == [(0, 0), (1, 0)])
+        reading.cancel()
+
+
+@STRATEGIES
+async def test_a_member_of_the_later_protocol_comes_and_goes(make_place, strategy):
+    """KIP-848's online migration: the coordinator serves members of both protocols in one group, and no record is lost
+    or repeated.
+    """
+    place, ours, theirs = make_place(4), [], []
+    their_settings = {"bootstrap.servers": place.cluster.bootstrap_servers, "group.id": place.group}
+    later = confluent_kafka.Consumer(
+        {
+            **their_settings,
+            "auto.offset.reset": "earliest",
+            "group.protocol": "consumer",
+            "topic.metadata.refresh.interval.ms": 1_000,
+        }
+    )
+
+    async def produce():
+        for partition in range(4):
+            await place.produce(range(50), partition=partition)
+
+    async def theirs_are_read():
+        while True:
+            for message in await asyncio.to_thread(later.consume, 100, 0.1):
+                assert message.error() is None
+                theirs.append((message.partition(), message.offset()))
+
+    def all_are_read():
+        return len({*ours, *theirs}) == produced
+
+    async with place.consumer(partition_assignment_strategy=[strategy]) as consumer:
+        reading = asyncio.create_task(reads(consumer, ours))
+        await produce()
+        produced = 200
+        await eventually(all_are_read)
+        later.subscribe([place.topic])
+        their_reading = asyncio.create_task(theirs_are_read())
+        await eventually(lambda: len(later.assignment()) == len(consumer.assignment()) == 2, 30)
+        await produce()
+        produced = 400
+        await eventually(all_are_read)
+        assert (len(ours), len(theirs)) == (300, 100)
+        their_reading.cancel()
+        await asyncio.wait([their_reading])
+        await asyncio.to_thread(later.close)
+        await eventually(lambda: len(consumer.assignment()) == 4, 30)
+        await produce()
+        produced = 600
+        await eventually(all_are_read)
+        reading.cancel()
+    assert {each: count for each, count in Counter(ours + theirs).items() if count > 1} == {}
