@@ -562,10 +562,12 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: AnyListener | None = None,
     ) -> None:
-        """Read these topics, or all that match a pattern, from now on; the change is made in the background.
+        """Read these topics, or all whose names begin with a match of the pattern (`re.match`), from now on.
 
-        Without a `listener` the constructor's is used. A record in hand is not waited for: it comes again when its
-        partition is read again, unless you call `commit()` before (docs/delivery.md).
+        The change is made in the background. Without a `listener` the constructor's is used. A record in hand is not
+        waited for: it comes again when its partition is read again, unless you call `commit()` before
+        (docs/delivery.md). The same subscription with the same listener changes nothing: the topics are only looked up
+        again, so that a new match is found at once.
 
         Raises:
             IllegalStateError: partitions were assigned with assign(), or called inside a rebalance callback.
@@ -574,10 +576,13 @@ class Consumer:
         """
         self._check_outside_callback("subscribe")
         self._check_alive()
-        self._subscription.subscribe(
+        is_another = self._subscription.subscribe(
             () if topics is None else topics, pattern, self._listener if listener is None else listener
         )
-        self._follow(Cause.SUBSCRIBE)
+        if is_another:
+            self._follow(Cause.SUBSCRIBE)
+        elif self._engine is not None:
+            self._engine.refresher.want()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions; no group decides, and none of its members hears of it.
@@ -618,7 +623,11 @@ class Consumer:
         return self._engine.context.assignment.names
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Deliver nothing of these partitions until `resume`; what is buffered is kept."""
+        """Deliver nothing of these partitions until `resume`, or until they are given up; what is buffered is kept.
+
+        A rebalance gives all partitions up unless the assignor is cooperative. To keep some paused, pause them again in
+        `on_partitions_assigned`.
+        """
         for partition in [self._owned(tp) for tp in partitions]:
             partition.bar(Bar.PAUSED)
             for cursor in partition.lanes.cursors if partition.lanes is not None else ():

@@ -75,8 +75,11 @@ class Subscription:
             return self.pattern
         return self.topics or frozenset(tp.topic for tp in self.assigned)
 
-    def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None, listener: object) -> None:
+    def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None, listener: object) -> bool:
         """Read topics, or every topic that a pattern matches from its beginning (`re.match`).
+
+        Returns:
+            Whether this is another subscription than before, or the same with another listener.
 
         Raises:
             IllegalStateError: partitions were assigned with assign().
@@ -94,8 +97,11 @@ class Subscription:
             compiled = re.compile(pattern) if pattern is not None else None
         except re.error as error:
             raise ConfigError(f"pattern {pattern!r} is no regular expression: {error}") from error
+        if (names, compiled) == (self.topics, self.pattern) and listener is self.listener:
+            return False
         self.topics, self.pattern, self.listener, self.matched = names, compiled, listener, frozenset()
         self._is_looked_through = False
+        return True
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without a group that assigns them.

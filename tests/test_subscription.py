@@ -235,12 +235,30 @@ def test_an_answer_about_some_topics_looks_nothing_through():
     assert match(subscription, of_all("orders", "organs")) == frozenset()
 
 
-@pytest.mark.parametrize("pattern", ["or", "o"])
-def test_a_pattern_that_is_subscribed_to_again_is_looked_through_again(pattern):
-    subscription = by_pattern()
+def test_another_pattern_is_looked_through_from_the_beginning():
+    subscription = by_pattern("or")
     match(subscription, of_all("orders"))
-    subscription.subscribe((), pattern, None)
+    assert subscription.subscribe((), "o", None)
     assert match(subscription, of_all("orders", "organs")) == frozenset()
+
+
+@pytest.mark.parametrize("pattern", ["or", re.compile("or")])
+def test_what_matches_the_same_pattern_since_then_appeared(pattern):
+    subscription = by_pattern("or")
+    match(subscription, of_all("orders"))
+    assert not subscription.subscribe((), pattern, None)
+    assert subscription.names() == {"orders"}
+    assert match(subscription, of_all("orders", "organs")) == {"organs"}
+
+
+def test_the_same_subscription_is_another_one_with_another_listener_or_after_it_was_given_up():
+    subscription, listener = by_topics("orders"), Everything()
+    assert not subscription.subscribe(["orders", "orders"], None, None)
+    assert subscription.subscribe(["orders"], None, listener)
+    assert not subscription.subscribe(["orders"], None, listener)
+    assert subscription.subscribe(["orders", "payments"], None, listener)
+    subscription.clear()
+    assert subscription.subscribe(["orders", "payments"], None, listener)
 
 
 def test_what_is_not_described_matches_on_until_it_is_gone():

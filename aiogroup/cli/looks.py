@@ -23,7 +23,7 @@ from aiogroup.recovery.ranges import Ranges, above, count
 from aiogroup.recovery.token import DoneRanges, Found, LogId, Token, read_committed, read_done, second_group_mark
 from aiogroup.structs import TopicPartition
 
-__all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at", "look_once", "sum_of"]
+__all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at", "look_once", "sum_of", "sum_of_lags"]
 
 QUIET: Final = frozenset({"Empty", "Dead"})
 """The states in which a group has no members, and takes commits from anybody."""
@@ -68,7 +68,8 @@ class PartitionLook:
 
     @property
     def lag(self) -> int | None:
-        return None if self.current is None or self.log_end is None else max(0, self.log_end - self.current)
+        """Below 0 where the committed offset lies beyond the end of the log, which was cut off or replaced."""
+        return None if self.current is None or self.log_end is None else self.log_end - self.current
 
     @property
     def ahead_count(self) -> int | None:
@@ -115,6 +116,11 @@ def sum_of(counts: Iterable[int | None]) -> int | None:
     """The sum of what is known, `None` if nothing is."""
     known = [each for each in counts if each is not None]
     return sum(known) if known else None
+
+
+def sum_of_lags(lags: Iterable[int | None]) -> int | None:
+    """The sum of what is known. A lag below 0 is none, and does not hide that of other partitions."""
+    return sum_of(None if lag is None else max(0, lag) for lag in lags)
 
 
 async def look_once(given: argparse.Namespace) -> GroupLook:

@@ -33,13 +33,13 @@ class Commit:
     With `is_member` it is sent under the member's generation; without (manual `assign`) it is sent without any. That
     does not change during the call. `topic_ids` are the ids of the offsets' topics, as far as they are known.
     Partitions in `recreated` are of a topic that was deleted: the topic that has its name now holds other records. For
-    those in `stale` the last answer said that the metadata may be out of date. Those in `decided` were committed, or
-    refused for good. `not_owned` are those that were dropped because their ownership had ended. `unwritten_count` is
-    how often the coordinator could not write a request that was short already.
+    those in `stale` the last answer said that the metadata may be out of date. Those in `refused` were refused for
+    good. `not_owned` are those that were dropped because their ownership had ended. `unwritten_count` is how often the
+    coordinator could not write a request that was short already.
     """
 
     __slots__ = (
-        "decided", "is_member", "is_over", "not_owned", "pending", "recreated", "sent", "sent_as", "stale", "topic_ids",
+        "is_member", "is_over", "not_owned", "pending", "recreated", "refused", "sent", "sent_as", "stale", "topic_ids",
         "tps", "unwritten_count",
     )  # fmt: skip
 
@@ -53,9 +53,13 @@ class Commit:
         self.topic_ids: dict[TopicPartition, UUID] = {}
         self.recreated: set[TopicPartition] = set()
         self.stale: set[TopicPartition] = set()
-        self.decided: set[TopicPartition] = set()
+        self.refused: set[TopicPartition] = set()
         self.not_owned: set[TopicPartition] = set()
         self.unwritten_count = 0
+
+    def not_durable(self) -> tuple[TopicPartition, ...]:
+        """The partitions of which nothing is durable by this commit, nor by a later one that it waited for."""
+        return tuple(sorted(self.pending.keys() | self.not_owned | self.refused))
 
 
 class CommitOrder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -80,6 +81,22 @@ async def described_alike(place, kafkas, ours):
 async def test_describe_a_group_without_members(place, kafkas, ours):
     rows = await described_alike(place, kafkas, ours)
     assert [row[2:6] for row in rows] == [["0", "1", "4", "3"], ["1", "4", "4", "0"]]
+
+
+async def test_an_offset_beyond_the_logs_end_has_a_negative_lag_which_lowers_no_sum(place, kafkas, ours, capsys):
+    async with place.consumer(**SETTINGS) as consumer:
+        await eventually(lambda: consumer.assignment())
+        await consumer.commit({place.tp(2): 9})
+    rows = await described_alike(place, kafkas, ours)
+    assert [row[2:6] for row in rows] == [["0", "1", "4", "3"], ["1", "4", "4", "0"], ["2", "9", "4", "-5"]]
+    _, rows = await ours("lag", place.group)
+    assert [row[4] for row in rows] == ["3", "0", "-5", "3"]
+    servers = place.cluster.bootstrap_servers
+    for command in ("describe", "lag"):
+        assert await asyncio.to_thread(main, [command, place.group, "-o", "json", "--bootstrap-server", servers]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert [each["lag"] for each in document["partitions"]] == [3, 0, -5]
+        assert (document["lag"] if command == "describe" else document["total"]["lag"]) == 3
 
 
 async def test_describe_a_group_with_members_of_which_one_reads_nothing(kafka_cluster, place, kafkas, ours):

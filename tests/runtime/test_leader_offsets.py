@@ -141,7 +141,7 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
             context.assignment[each].committed = Committed(entry.offset)
 
     committer = Committer(context, SimpleNamespace(membership=None), is_member=False)
-    committer.commit = lambda entries, timeout, **_: send(entries, timeout)
+    committer.finish = lambda commit, timeout, **_: send(commit.pending, timeout)
     positions = asyncio.create_task(Positions(context, leader_offsets, committer).run())
     await eventually(lambda: Bar.HELD not in first.bars)
     positions.cancel()

@@ -9,7 +9,7 @@ from typing import Final
 from aiogroup.admin import GroupMember
 from aiogroup.cli.arguments import name_group
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.looks import GroupLook, PartitionLook, look_once, sum_of
+from aiogroup.cli.looks import GroupLook, PartitionLook, look_once, sum_of_lags
 from aiogroup.cli.printing import address, broker_as_json, document, member_as_json, say, table
 from aiogroup.recovery.ranges import count
 
@@ -45,7 +45,7 @@ async def run(given: argparse.Namespace) -> int:
 
 def _summary(look: GroupLook) -> Iterator[object]:
     yield from (look.group_id, look.state, look.protocol, look.assignor, look.members_count)
-    yield sum_of(each.lag for each in look.partitions)
+    yield sum_of_lags(each.lag for each in look.partitions)
     yield None if look.coordinator is None else address(look.coordinator)
 
 
@@ -73,7 +73,7 @@ def _as_json(look: GroupLook) -> dict[str, object]:
         "protocol_type": look.protocol_type,
         "assignor": look.assignor,
         "members_count": look.members_count,
-        "lag": sum_of(each.lag for each in look.partitions),
+        "lag": sum_of_lags(each.lag for each in look.partitions),
         "coordinator": None if look.coordinator is None else broker_as_json(look.coordinator),
         "partitions": [
             {

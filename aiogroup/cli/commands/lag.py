@@ -13,7 +13,7 @@ from aiogroup.cli.arguments import count_of, name_group, positive
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.looks import GroupLook, PartitionLook, look_at, sum_of
+from aiogroup.cli.looks import GroupLook, PartitionLook, look_at, sum_of, sum_of_lags
 from aiogroup.cli.printing import document, duration, say, say_on, shown, table, tell
 from aiogroup.cli.rates import Rate, Rates, sum_of_rates
 from aiogroup.cli.screen import shown_in_place
@@ -128,7 +128,7 @@ def _sum(topic: str, lines: Iterable[_Line]) -> _Line:
         None,
         None,
         None,
-        sum_of(each.lag for each in of),
+        sum_of_lags(each.lag for each in of),
         sum_of(each.ahead_count for each in of),
         sum_of(each.left_count for each in of),
         sum_of_rates([each.rate for each in of]),

@@ -169,20 +169,22 @@ class Refresher:
 
         Raises:
             UnknownTopicOrPartitionError: one of them is not known until `until_ms`.
-            AuthenticationFailedError, ConsumerStoppedError
+            AiogroupError: the last look-up failed; errors that pass are raised at `until_ms`.
         """
-        wanted = set(tps)
+        wanted, config = set(tps), self._context.config
         while missing := [tp for tp in wanted if self._context.link.cluster.partition(tp) is None]:
+            why: AiogroupError = UnknownTopicOrPartitionError(f"no such partitions: {sorted(missing)}")
             try:
-                left_ms = max(1, until_ms - now_ms())
-                limit_ms = min(left_ms, self._context.config.request_timeout_ms)
+                limit_ms = min(max(1, until_ms - now_ms()), config.request_timeout_ms)
                 await self._context.link.fetch_metadata({tp.topic for tp in wanted}, limit_ms)
             except (AuthenticationFailedError, ConsumerStoppedError):
                 raise
             except AiogroupError as error:
                 self._context.emit(events.MetadataFailed(str(error)))
+                why = error
             if all(self._context.link.cluster.partition(tp) is not None for tp in missing):
                 return
-            if now_ms() >= until_ms:
-                raise UnknownTopicOrPartitionError(f"no such partitions: {sorted(missing)}")
-            await sleep_ms(min(self._context.config.retry_backoff_ms, max(0, until_ms - now_ms())))
+            left_ms = until_ms - now_ms()
+            await sleep_ms(max(0, min(config.retry_backoff_ms, left_ms)))
+            if left_ms <= config.retry_backoff_ms:  # a look-up that is cut off at once would tell of healthy brokers
+                raise why

@@ -111,6 +111,7 @@ class Link:
         self._slots: dict[tuple[int, str], _Slot] = {}
         self._throttled_until_ms: dict[int, int] = {}
         self._names = Names()
+        self._spoke_at: dict[int, tuple[str, int]] = {}  # where the last handshake with the node succeeded
         self._made: set[Connection] = set()
         self.is_closed = False
 
@@ -312,7 +313,7 @@ class Link:
         for node_id in nodes:
             # A frozen broker must not hold up a request that the next one would answer at once; only the last node gets
             # all the time.
-            most_ms = limit_ms if node_id == nodes[-1] else max(limit_ms // 6, min(limit_ms // 2, 1_000))
+            most_ms = limit_ms if node_id == nodes[-1] else max(1, limit_ms // 6, min(limit_ms // 2, 1_000))
             each_ms = min(most_ms, until_ms - now_ms())
             if each_ms <= 0:
                 break
@@ -416,7 +417,7 @@ class Link:
             late = f"cannot connect to {where}: the look-up of the name {broker.host!r} took longer than {limit_ms} ms"
             raise KafkaTimeoutError(late) from error
         except OSError as error:
-            raise self._failure(error, where, limit_ms) from error
+            raise self._failure(error, broker, where, limit_ms) from error
 
     async def _open_at(self, broker: Broker, turn: Turn, where: str, limit_ms: int) -> Connection:
         connection = Connection(broker.host, broker.port, self._config)
@@ -426,13 +427,14 @@ class Link:
                 await connection.connect(turn)
         except Exception as error:  # noqa: BLE001 (aiokafka's handshake may raise anything for hostile bytes)
             connection.close()
-            failure = self._failure(error, where, limit_ms)
+            failure = self._failure(error, broker, where, limit_ms)
         except BaseException:
             connection.close()
             raise
         else:
             if not self.is_closed:
                 self._names.note_success(broker.host, turn, connection.peer)
+                self._spoke_at[broker.node_id] = broker.host, broker.port
                 return connection
             connection.close()
             raise ConsumerStoppedError("the consumer is stopped")
@@ -440,7 +442,7 @@ class Link:
             self._made = {each for each in self._made if each.closing is not None} | {connection}
         raise failure  # outside of the handler: the caught error may quote a secret, and would become its context
 
-    def _failure(self, error: Exception, where: str, limit_ms: int) -> AiogroupError:
+    def _failure(self, error: Exception, broker: Broker, where: str, limit_ms: int) -> AiogroupError:
         """The error for a failed handshake: what it means, and what to do about it."""
         if isinstance(error, TimeoutError):
             return KafkaTimeoutError(f"connecting to {where} took longer than {limit_ms} ms")
@@ -455,10 +457,15 @@ class Link:
             return ConnectionLostError(f"cannot connect to {where}: {error}")
         if isinstance(error, TokenError):
             return ConnectionLostError(f"cannot connect to {where}: {error}")
+        what = f"cannot connect to {where}: {type(error).__name__} during the handshake"
+        if self._spoke_at.get(broker.node_id) == (broker.host, broker.port):
+            return ConnectionLostError(
+                f"{what}, which succeeded before: the broker is starting or stopping, or takes no further connection "
+                "(max.connections.per.ip), or something between here and there cuts it"
+            )
         return ConnectionLostError(
-            f"cannot connect to {where}: {type(error).__name__} during the handshake. The listener of this port "
-            f"probably speaks another protocol than security_protocol={self._config.security_protocol!r}: set the "
-            "listener's, or use another port"
+            f"{what}. The listener of this port probably speaks another protocol than "
+            f"security_protocol={self._config.security_protocol!r}: set the listener's, or use another port"
         )
 
     def _why_refused(self, error: str, where: str) -> str:

@@ -152,15 +152,17 @@ class Committer:
         else:
             begun = {each.tp: each.lanes.begun() for each in held if each.lanes is not None}
             entries = {tp: entry for tp, entry in begun.items() if entry is not None}
-        decided: set[TopicPartition] = set()
+        if not entries:
+            return ()
+        commit = self._begin(entries, automatic=is_automatic)
         try:
-            if entries:
-                await self.commit(entries, timeout, automatic=is_automatic, decided=decided)
+            await self.finish(commit, timeout, automatic=is_automatic)
         except AiogroupError as error:
+            failed = commit.not_durable()
             may_pass = error.retriable or isinstance(error, CommitFailedError | ConsumerStoppedError)
-            left = entries.keys() - decided if may_pass else set()
+            left = set(failed) - commit.refused if may_pass else set()
             then = "tried again before the first delivery" if left else "trying again cannot help: delivery goes on"
-            self._context.emit(events.CommitFailed(tuple(entries), f"{error} (where reading begins; {then})"))
+            self._context.emit(events.CommitFailed(failed, f"{error} (where reading begins; {then})"))
             self.why_held = str(error) if left else ""
             return left
         return ()
@@ -168,7 +170,7 @@ class Committer:
     async def commit_processed(self, partitions: Iterable[Partition], timeout: int, *, again: bool = False) -> bool:
         """Commit processed offsets; True when all are durable. An error is emitted as an event, not raised."""
         entries = self.processed(partitions, again=again)
-        return not entries or await self._emitting_failure(entries, self.commit(entries, timeout, automatic=True))
+        return not entries or await self._committed_or_told(entries, timeout)
 
     async def commit_folded(self, partitions: Iterable[Partition], timeout: int) -> None:
         """Commit what jobs have done, also without auto-commit: the group's lag is what its commits say. An error is
@@ -178,13 +180,17 @@ class Committer:
         folded = {each.tp: each.lanes.folded() for each in partitions if each.lanes is not None}
         entries = {tp: entry for tp, entry in folded.items() if entry is not None}
         if entries and not self._must_wait():
-            await self._emitting_failure(entries, self.commit(entries, timeout, automatic=True))
+            await self._committed_or_told(entries, timeout)
 
-    async def _emitting_failure(self, entries: Entries, committing: Awaitable[None]) -> bool:
+    async def _committed_or_told(self, entries: Entries, timeout: int) -> bool:
+        commit = self._begin(entries, automatic=True)
+        return await self._emitting_failure(commit, self._carry_out(commit, timeout))
+
+    async def _emitting_failure(self, commit: Commit, committing: Awaitable[None]) -> bool:
         try:
             await committing
         except AiogroupError as error:
-            self._context.emit(events.CommitFailed(tuple(entries), str(error)))
+            self._context.emit(events.CommitFailed(commit.not_durable(), str(error)))
             return False
         return True
 
@@ -197,7 +203,7 @@ class Committer:
         commit, retries = self._begin(entries, automatic=True), self._retries(context.config.request_timeout_ms)
 
         async def carry_out() -> None:
-            await self._emitting_failure(entries, self._commit_counted(commit, retries))
+            await self._emitting_failure(commit, self._commit_counted(commit, retries))
 
         context.supervisor.spawn("commit", carry_out)
 
@@ -264,28 +270,21 @@ class Committer:
             failed -= lost
             raise lost_error(lost, {tp: entry.offset for tp, entry in entries.items()})
 
-    async def commit(
-        self,
-        entries: Entries,
-        timeout: int,
-        *,
-        automatic: bool = False,
-        decided: set[TopicPartition] | None = None,
-    ) -> None:
+    async def commit(self, entries: Entries, timeout: int, *, automatic: bool = False) -> None:
         """Commit; a caller that is cancelled leaves it to settle.
 
         Of two commits of a partition the offset of the later call stays; the earlier one is done when the later one is.
         An `automatic` commit that is covered by a commit under way is put before it, as if it had been called earlier.
-        `decided` gets the partitions that were committed or refused for good.
 
         Raises:
             CommitFailedError: some partitions are not owned any more; the others were committed.
             RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: `timeout` milliseconds passed.
             FencedInstanceIdError, GroupAuthorizationError, TopicAuthorizationError, BrokerError: refused.
         """
-        commit = self._begin(entries, automatic=automatic)
-        if decided is not None:
-            commit.decided = decided
+        await self.finish(self._begin(entries, automatic=automatic), timeout, automatic=automatic)
+
+    async def finish(self, commit: Commit, timeout: int, *, automatic: bool) -> None:
+        """Bring a commit that was begun to its end. Raises as `commit`."""
         try:
             await self._carry_out(commit, timeout)
         except BaseException:
@@ -529,7 +528,7 @@ class Committer:
                 case Refused(error):
                     refused.append(error)
                     del pending[tp]
-                    commit.decided.add(tp)
+                    commit.refused.add(tp)
         if committed:
             self._tell_of_durable()
         if pending and retry is None and (missing := commit.sent.keys() & pending.keys() - answers.keys()):
@@ -561,7 +560,6 @@ class Committer:
         self._failed.pop(tp, None)
         self._order.acknowledge(commit, tp)
         del commit.pending[tp]
-        commit.decided.add(tp)
 
     def _tell_of_durable(self) -> None:
         """Records that a rebalance or a stop waits for may be processed now."""
