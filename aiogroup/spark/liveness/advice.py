@@ -243,7 +243,7 @@ def _session(seen: _Seen) -> Said:
     if seen.story.is_static and seen.settled.get("registration_timeout_ms") is not None:
         return None, "of static members the coordinator counts registration_timeout_ms"
     least, most = above(gaps, now)
-    if least or (most and seen.count("session_expired", "loop_blocked")):
+    if least or (most and seen.count("session_expired", "loop_blocked", "process_paused")):
         proposed = _sparing(setting, gaps, now)
         if proposed is None:
             return None, "some gaps between heartbeats are longer than any sensible session: see loop_blocked"

@@ -15,10 +15,10 @@ DAY_MS: Final = 86_400_000
 GENERIC: Final = "the group rebalances"
 """How the reason of a member that only followed the others begins, in a log without the field `reason`."""
 BLOCKED_PART: Final = 2
-"""A loop that was blocked for half of the session, as `session_endangered` counts."""
+"""A loop that was blocked, or a process that stood still, for half of the session, as `session_endangered` counts."""
 LEAVING: Final = {"stop": "left", "silence": "crashed", "fenced": "failed", "failed": "failed"}
 RANK: Final = (
-    "poll_interval_exceeded", "loop_blocked", "session_expired", "crashed", "failed", "left",
+    "poll_interval_exceeded", "process_paused", "loop_blocked", "session_expired", "crashed", "failed", "left",
     "rejoined", "returned", "joined", "asked", "unknown",
 )  # fmt: skip
 """Of several causes the first of these is named: a member that goes makes the others wait, a newcomer only joins."""
@@ -27,7 +27,8 @@ RANK: Final = (
 class Episode(NamedTuple):
     """One thing that one member lived through, on the corrected clock; without an end it lasted to the log's end.
 
-    Kinds: life, poll_interval_exceeded, loop_blocked, silent_coordinator, static_absence, catch_up, clock_skew.
+    Kinds: life, poll_interval_exceeded, loop_blocked, process_paused, silent_coordinator, static_absence, catch_up,
+    clock_skew.
     `amount` is a catch-up's backlog in records, the interval that was exceeded, or of a skew its generations.
     """
 
@@ -154,14 +155,25 @@ def _of_life(group: str, life: Life, skews: Mapping[str, Skew]) -> Iterator[Epis
                 back = next((each for each in completions if each >= at_ms), None)
                 cause = "hung" if back is None else "slow"
                 yield _episode(group, incident.event, life, at_ms, back, cause, amount)
-            case "event_loop_blocked":
+            case "event_loop_blocked" if not _is_of_a_pause(incident, incidents):
                 yield _episode(group, "loop_blocked", life, at_ms - (amount or 0), at_ms, "a call did not await", None)
+            case "process_stood_still":
+                yield _episode(group, "process_paused", life, at_ms - (amount or 0), at_ms, "no thread ran", None)
             case "coordinator_lost" if amount is not None:
                 found = next((each.at_ms for each in later if each.event == "coordinator_found"), None)
                 yield _episode(group, "silent_coordinator", life, at_ms, found, incident.subject or "", None)
             case "catch_up_started":
                 done = _next_of(later, "catch_up_done", incident.subject)
                 yield _episode(group, "catch_up", life, at_ms, done, incident.subject or "", amount)
+
+
+def _is_of_a_pause(blocked: Incident, incidents: Iterable[Incident]) -> bool:
+    """Whether the loop was late because the whole process stood still, which is told just before."""
+    since_ms = blocked.at_ms - (blocked.amount or 0)
+    return any(
+        each.event == "process_stood_still" and each.seq < blocked.seq and since_ms <= each.at_ms <= blocked.at_ms
+        for each in incidents
+    )
 
 
 def _next_of(later: Iterable[Incident], event: str, subject: str | None) -> int | None:
@@ -260,12 +272,9 @@ def _cause(views: Sequence[View], before: Sequence[View], known: set[str]) -> tu
         if view.life.key not in present:
             note(*_departure(view, completed))
     for view in views:
-        own = {each.event for each in view.stretch.incidents}
         if view.life.key in earlier:
-            if "poll_interval_exceeded" in own:
-                note("poll_interval_exceeded", view.started_at_ms, view.life.member)
-            elif "member_removed" in own:
-                note(_expiry(view.stretch), view.started_at_ms, view.life.member)
+            if (cause := _removal(view.stretch)) is not None:
+                note(cause, view.started_at_ms, view.life.member)
         elif view.life.name in known:
             note("returned" if view.is_first else "rejoined", view.started_at_ms, view.life.member)
         else:
@@ -285,19 +294,38 @@ def _departure(view: View, completed_ms: int) -> tuple[str, int, str]:
     """Why a member of the generation before is not in this one."""
     life, turn = view.life, view.stretch.turn
     following = next((each for each in life.stretches if each.turn == turn + 1), None)
-    own = {each.event for each in following.incidents} if following is not None else set()
-    if "poll_interval_exceeded" in own:
-        cause = "poll_interval_exceeded"
+    removal = None if following is None else _removal(following)
+    if removal == "poll_interval_exceeded":
+        cause = removal
     elif life.end in LEAVING and life.last_at_ms <= completed_ms:
         cause = LEAVING[life.end]
+    elif following is not None:
+        cause = removal or _expiry(following)
     else:
-        cause = "session_expired" if following is None else _expiry(following)
+        cause = "session_expired"
     return cause, life.last_at_ms, life.member
 
 
+def _removal(stretch: Stretch) -> str | None:
+    """Why a member was removed, or gave up, in this stretch; `None` if it was not."""
+    exceeded = [each for each in stretch.incidents if each.event == "poll_interval_exceeded"]
+    if exceeded:
+        interval = min(each.amount or 0 for each in exceeded)
+        return "process_paused" if BLOCKED_PART * _paused_ms(stretch) > interval else "poll_interval_exceeded"
+    return _expiry(stretch) if any(each.event == "member_removed" for each in stretch.incidents) else None
+
+
 def _expiry(stretch: Stretch) -> str:
-    """Whether a member was removed because its own loop was blocked."""
+    """Whether a member was removed because its process stood still, or because its own loop was blocked."""
     session = stretch.settings[0] if stretch.settings else None
-    blocked = max((each.amount or 0 for each in stretch.incidents if each.event == "event_loop_blocked"), default=0)
-    is_long = BLOCKED_PART * blocked > session if session else blocked > 0
-    return "loop_blocked" if is_long else "session_expired"
+    incidents = stretch.incidents
+    blocked = [each for each in incidents if each.event == "event_loop_blocked" and not _is_of_a_pause(each, incidents)]
+    lengths = {
+        "process_paused": _paused_ms(stretch),
+        "loop_blocked": max((each.amount or 0 for each in blocked), default=0),
+    }
+    return next((cause for cause, ms in lengths.items() if BLOCKED_PART * ms > (session or 0)), "session_expired")
+
+
+def _paused_ms(stretch: Stretch) -> int:
+    return max((each.amount or 0 for each in stretch.incidents if each.event == "process_stood_still"), default=0)

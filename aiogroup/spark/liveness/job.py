@@ -193,7 +193,7 @@ def _numbered(lines: DataFrame) -> DataFrame:
     before = _before(own)
     begins_anew = (
         before["event"].isin(*ENDING)
-        | (F.col("at_ms") - before["at_ms"] > SILENCE_MS)
+        | ((F.col("at_ms") - before["at_ms"] > SILENCE_MS) & (F.col("seq") <= before["seq"]))
         | (2 * F.col("seq") < before["seq"])
     )
     begins_anew = F.coalesce(begins_anew, F.lit(False)).cast("long")

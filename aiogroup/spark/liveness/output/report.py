@@ -19,6 +19,7 @@ __all__ = ["page"]
 
 COLORS: Final = {
     "poll_interval_exceeded": "#c0392b",
+    "process_paused": "#b9770e",
     "loop_blocked": "#d35400",
     "session_expired": "#e67e22",
     "crashed": "#8e44ad",
