@@ -100,7 +100,7 @@ def test_a_rerun_replaces_its_days_and_leaves_the_others_alone(spark, tmp_path):
         assert generations == [(row[1], *row[5:]) for row in told("rebalances", all_days)]
         lives = {row for row in table_in(spark, folder, "episodes") if row[1] == "life"}
         assert lives == {row for row in told("episodes", all_days) if row[1] == "life"}
-    assert len(table_in(spark, folder, "advice")) == 2 * 7, "of the last day, and of the second"
+    assert len(table_in(spark, folder, "advice")) == 2 * 8, "of the last day, and of the second"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from aiogroup.spark.liveness.advice import Findings, Proposal
 from aiogroup.spark.liveness.counterfactuals import Counterfactual
 from aiogroup.spark.liveness.episodes import Rebalance
 from aiogroup.spark.liveness.job import Advice
-from aiogroup.spark.liveness.output.text import effect_of, interval, missing, wrong
+from aiogroup.spark.liveness.output.text import effect_of, interval, missing, proposed_of, wrong
 
 __all__ = ["page"]
 
@@ -97,7 +97,7 @@ def _table(proposals: Sequence[Proposal]) -> Iterator[str]:
         "<th>why</th></tr>"
     )
     for each in proposals:
-        proposed = each.proposed if each.verdict == "change" else ""
+        proposed = proposed_of(each) if each.verdict == "change" else ""
         yield (
             f'<tr class="{each.verdict.split()[0]}"><td>{escape(each.setting)}</td><td>{each.current}</td>'
             f"<td>{each.verdict}</td><td>{proposed}</td>"

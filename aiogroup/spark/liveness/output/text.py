@@ -11,7 +11,7 @@ from aiogroup.printable import clean
 from aiogroup.spark.liveness.advice import Findings, Proposal
 from aiogroup.spark.liveness.job import Advice, Damaged
 
-__all__ = ["as_json", "as_text", "effect_of", "interval", "missing", "wrong"]
+__all__ = ["as_json", "as_text", "effect_of", "interval", "missing", "proposed_of", "wrong"]
 
 SHOWN_COUNT: Final = 20
 """So many damaged files are named on a terminal."""
@@ -84,16 +84,21 @@ def _of_group(found: Findings) -> Iterator[str]:
             yield f"  the clock of {skew.host} is {skew.ahead_ms} ms ahead, within {skew.spread_ms} ms"
     width = max(len(each.setting) for each in found.proposals)
     for each in found.proposals:
-        value = f"{each.current} -> {each.proposed}" if each.verdict == "change" else str(each.current)
+        value = f"{each.current} -> {proposed_of(each)}" if each.verdict == "change" else str(each.current)
         yield f"  {each.setting:<{width}}  {each.verdict:<10}  {value:<18}  {each.why}{effect_of(each)}"
     yield ""
+
+
+def proposed_of(proposal: Proposal) -> str:
+    """What a change is proposed to."""
+    return "a name each" if proposal.proposed is None else str(proposal.proposed)
 
 
 def effect_of(proposal: Proposal) -> str:
     """What the proposal would have changed in the window."""
     if proposal.verdict != "change":
         return ""
-    told = f"; {interval(proposal.gained_least, proposal.gained_most)} rebalances fewer"
+    told = f"; {interval(proposal.gained_least, proposal.gained_most)} rebalances fewer" if proposal.gained_most else ""
     if proposal.sooner_ms:
         how = "sooner" if proposal.sooner_ms > 0 else "later"
         told += f", failures and waits end {abs(proposal.sooner_ms) / 1000:.0f} s {how} in all"
