@@ -14,7 +14,7 @@ from aiogroup.telemetry import events
 from aiogroup.telemetry.event import Event
 from aiogroup.values import dataclass
 
-__all__ = ["VERSION", "Envelope", "EventsDropped", "Sample", "columns", "event_classes"]
+__all__ = ["VERSION", "Envelope", "EventsDropped", "ProcessStoodStill", "Sample", "columns", "event_classes"]
 
 VERSION: Final = 1
 """The version of the schema: it grows when a field gets another meaning or type, not when one is added."""
@@ -70,6 +70,15 @@ class EventsDropped(Event):
     total_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessStoodStill(Event):
+    """No thread of the process ran for so long: it was stopped, or its container or machine was. Written before an
+    `event_loop_blocked` of which this is the reason, where the log goes to files.
+    """
+
+    stood_still_ms: int
+
+
 def event_classes() -> Iterator[type[Event]]:
     """Every class whose objects become lines."""
     for each in vars(events).values():
@@ -77,6 +86,7 @@ def event_classes() -> Iterator[type[Event]]:
             yield each
     yield Sample
     yield EventsDropped
+    yield ProcessStoodStill
 
 
 def columns() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from aiogroup.errors import ConfigError
-from aiogroup.eventlog.columns import EventsDropped
+from aiogroup.eventlog.columns import EventsDropped, ProcessStoodStill
 from aiogroup.eventlog.files import FileWriter, Rotation
 from aiogroup.eventlog.lines import Lines
 from aiogroup.eventlog.topic import Producer, TopicWriter
@@ -16,6 +16,7 @@ from aiogroup.eventlog.watch import Watch
 from aiogroup.runtime.loop.clock import mono_ms, wall_ms
 from aiogroup.runtime.loop.threads import Threads
 from aiogroup.telemetry.event import Event
+from aiogroup.telemetry.events import EventLoopBlocked
 from aiogroup.telemetry.meter import Observed
 
 __all__ = ["EventLog"]
@@ -122,6 +123,13 @@ class EventLog:
         if os.getpid() != self._lines.pid:  # a forked process has another file, and no thread yet
             self._lines = Lines()
             self._writer = self._make_writer()
+        if isinstance(event, EventLoopBlocked) and isinstance(self._writer, FileWriter):
+            stood_ms = self._writer.stood_still_ms(event.blocked_ms)
+            if 2 * stood_ms >= event.blocked_ms:
+                self._put(ProcessStoodStill(stood_ms), whose)
+        self._put(event, whose)
+
+    def _put(self, event: Event, whose: dict[str, Any]) -> None:
         self._writer.put(self._lines.of(event, whose, wall_ms(), mono_ms()))
 
     def _make_writer(self) -> FileWriter | TopicWriter:

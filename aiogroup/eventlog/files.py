@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from aiogroup.eventlog.witness import Witness
 from aiogroup.runtime.loop.clock import steady_ms, wall_ms
 
 __all__ = ["FileWriter", "Rotation"]
@@ -84,6 +85,8 @@ class FileWriter:
         self._file: _File | None = None
         self._told_count = 0
         self._is_failing = False
+        self._witness = Witness()
+        self.stood_still_ms = self._witness.stood_still_ms
         self.dropped_count = 0
 
     def put(self, line: bytes) -> None:
@@ -130,7 +133,7 @@ class FileWriter:
     def _run(self) -> None:
         is_last = False
         while not is_last:
-            self._wake.wait()
+            self._witness.wait(self._wake)
             self._wake.clear()
             is_last = self._ended.is_set()
             while self._queue or self.dropped_count > self._told_count:

@@ -224,6 +224,20 @@ async def test_a_disk_that_hangs_does_not_hold_the_end_up(tmp_path, monkeypatch)
     assert len(lines_in(tmp_path)) == 1
 
 
+@pytest.mark.parametrize(
+    ("stood_ms", "told"), [(7_800, ["process_stood_still", "event_loop_blocked"]), (3_000, ["event_loop_blocked"])]
+)
+async def test_a_loop_that_stood_still_with_its_process_is_told_as_that(tmp_path, monkeypatch, stood_ms, told):
+    asked = []
+    monkeypatch.setattr(files.Witness, "stood_still_ms", lambda _, within_ms: asked.append(within_ms) or stood_ms)
+    async with EventLog(tmp_path) as log:
+        log.on_event(events.EventLoopBlocked(8_000, 10_000))
+    found = lines_in(tmp_path)
+    assert [each["event"] for each in found] == told
+    assert [each["stood_still_ms"] for each in found[:-1]] == [stood_ms] * (len(told) - 1)
+    assert asked == [8_000]
+
+
 def test_threads_may_share_a_log(tmp_path):
     log = EventLog(tmp_path)
     threads = [threading.Thread(target=lambda: [log.on_event(told(n)) for n in range(200)]) for _ in range(4)]

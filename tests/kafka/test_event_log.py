@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections import Counter
 
 from aiokafka import AIOKafkaProducer
 
 from aiogroup.eventlog import EventLog
-from tests.support.kafka import eventually, take
+from aiogroup.spark.liveness.episodes import story_of
+from aiogroup.spark.liveness.reference import stretches_of
+from tests.support.kafka import QUICK, eventually, take
+from tests.support.member_process import spawned
 
 HANDLED_S = 0.05
 BUCKET = 23  # of 50 ms
@@ -74,6 +78,48 @@ async def test_a_handler_that_hangs_is_there(make_place, tmp_path):
     (expired,) = named(lines, "poll_interval_exceeded")
     assert expired["client_id"] == "slow"
     assert max(each.get("since_request_ms", 0) for each in named(lines, "sample")) >= 1_000
+
+
+async def test_a_process_that_stands_still_is_told_from_a_loop_that_is_blocked(make_place, tmp_path):
+    """Both are gone for longer than the session, and come back."""
+    place = make_place(2)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    given = {**QUICK, "session_timeout_ms": 2_000, "work_ms": 1, "events": str(logs)}
+    where = (place.cluster, place.group, place.topic)
+    async with (
+        spawned(tmp_path / "frozen", *where, client_id="frozen", **given) as frozen,
+        spawned(tmp_path / "blocked", *where, client_id="blocked", block_ms=4_000, **given) as blocked,
+    ):
+
+        async def have(*counts):
+            await eventually(lambda: (len(frozen.assigned()), len(blocked.assigned())) == counts, 60)
+
+        await have(1, 1)
+        frozen.process.send_signal(signal.SIGSTOP)
+        await have(1, 2)
+        frozen.process.send_signal(signal.SIGCONT)
+        await eventually(lambda: "lost" in str(frozen.lines()), 60)
+        await have(1, 1)
+        await place.produce(["block"], blocked.assigned()[0])
+        await have(2, 1)
+        await eventually(lambda: "lost" in str(blocked.lines()), 60)
+        await have(1, 1)
+        for each in (frozen, blocked):
+            each.stop()
+        for each in (frozen, blocked):
+            await asyncio.to_thread(each.wait, 60)
+    lines = [json.loads(line) for path in logs.iterdir() for line in path.read_bytes().splitlines()]
+    ((group, own),) = stretches_of(lines).items()
+    story = story_of(group, own)
+    found = [(each.cause, each.caused_by.partition("@")[0]) for each in story.rebalances]
+    assert [each for each in found if each[0] in ("process_paused", "loop_blocked", "session_expired")] == [
+        ("process_paused", "frozen"),
+        ("loop_blocked", "blocked"),
+    ]
+    (paused,), (late,) = story.of("process_paused"), story.of("loop_blocked")
+    assert paused.duration_ms >= 1_500
+    assert 3_500 <= late.duration_ms <= 8_000
 
 
 async def test_lines_go_to_a_topic_by_the_applications_producer(make_place):

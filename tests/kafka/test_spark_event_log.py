@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import html
 import json
 import os
+import re
 import sys
 
 import cramjam
@@ -15,6 +18,8 @@ from aiogroup import ConfigError
 from aiogroup.eventlog import EventLog
 from aiogroup.spark.liveness import EventsError, event_schema, read_events
 from aiogroup.spark.liveness.job import advise, stretch_rows
+from aiogroup.spark.liveness.output.report import page
+from aiogroup.spark.liveness.output.text import as_json, as_text, wrong
 from aiogroup.spark.liveness.reference import stretches_of
 from tests.support.kafka import take
 from tests.support.spark import run
@@ -53,7 +58,7 @@ def test_every_line_is_a_row_whatever_stands_between(spark, tmp_path):
     )  # fmt: skip
     (tmp_path / "d.jsonl").write_text(sample + line(9, partitions=["orders-0"], is_leader=True, generation=4))
     frame = read_events(spark, tmp_path)
-    assert frame.columns == [*event_schema().fieldNames(), "unknown", "_corrupt"]
+    assert frame.columns == [*event_schema().fieldNames(), "unknown", "_corrupt", "_file", "_damage"]
     assert numbers(frame) == [1, 2, 4, 5, 6, 7, 8, 9]
     assert bad(frame) == ["[1]", "no JSON", line(3)[:40], "{}"]
     rows = {row.seq: row for row in frame.where("_corrupt is null").collect()}
@@ -75,12 +80,97 @@ def test_times_and_a_group_bound_what_is_read_and_bad_lines_stay(spark, tmp_path
         read_events(spark, tmp_path, since="yesterday")
 
 
-def test_a_compressed_file_that_breaks_off_is_read_up_to_there(spark, tmp_path):
-    whole = gzip.compress("".join(line(number) for number in range(3_000)).encode())
-    (tmp_path / "a.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-    found = numbers(read_events(spark, tmp_path))
-    assert found == list(range(len(found)))
-    assert 100 < len(found) < 3_000
+def lines_of(numbers):
+    return "".join(line(number) for number in numbers).encode()
+
+
+def half(path, content):
+    """Its first half. A part that cannot be decompressed alone gives no line."""
+    path.write_bytes(content[: len(content) // 2])
+    return r"breaks off after 1,\d\d\d lines: |cannot be read: Not enough input bytes"
+
+
+def unreadable(path, _):
+    path.write_bytes(b"")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        path.unlink()
+        path.symlink_to("/proc/1/mem")  # root may read all but this
+    return "cannot be read: "
+
+
+def as_it_is(told):
+    def write(path, content):
+        path.write_bytes(content)
+        return told
+
+    return write
+
+
+MANY = lines_of(range(100, 3_000))
+DAMAGES = [
+    ("a.jsonl.gz", gzip.compress(MANY), half),
+    ("a.jsonl.bz2", bz2.compress(MANY * 10), as_it_is("")),
+    ("a.jsonl.zst", bytes(cramjam.zstd.compress(MANY)), half),
+    ("b.jsonl.gz", MANY, as_it_is("cannot be read: not a gzip file")),
+    ("b.jsonl.bz2", bz2.compress(MANY)[:200], as_it_is("cannot be read: ")),
+    ("c.jsonl.gz", gzip.compress(b""), as_it_is("has no line")),
+    ("d.jsonl.gz", b"", as_it_is("has no line")),
+    ("d.jsonl", b"", as_it_is("has no line")),
+    ("e.jsonl", b"", unreadable),
+    ("f [1]*é%20.jsonl", lines_of([11, 12])[:-30], as_it_is("1 line that is no event")),
+    ("g.jsonl", lines_of([13, 14]).decode().encode("utf-16"), as_it_is("3 lines that are no events")),
+    ("h.jsonl", b"\xe9" * 30 + b"\n" + lines_of([15]), as_it_is("1 line that is no event")),
+    ("i.jsonl", b"\0" * 4_096, as_it_is("1 line that is no event")),
+    ("0.jsonl", b'{"level": "info", "at": 3}\n' * 2_000, as_it_is("2,000 lines that are no events")),
+    ("j.json", b'[\n  {\n    "a": 3\n  }\n]\n', as_it_is("5 lines that are no events")),
+]
+
+
+def test_every_damaged_file_is_told_and_the_others_are_read(spark, tmp_path):
+    for number in range(3):
+        (tmp_path / f"whole{number}.jsonl").write_bytes(lines_of([number]))
+        (tmp_path / f"whole{number}+ü.jsonl.gz").write_bytes(gzip.compress(lines_of([number + 3])))
+    expected = {str(tmp_path / name): write(tmp_path / name, content) for name, content, write in DAMAGES}
+    expected = {file: why for file, why in expected.items() if why}
+    frame = read_events(spark, tmp_path)
+    found = set(numbers(frame))
+    assert {0, 1, 2, 3, 4, 5, 11, 15} <= found, "what is whole, and what stands before the damage"
+    assert 12 not in found
+    advice = advise(frame)
+    told = {each.file: wrong(each) for each in advice.damaged}
+    assert told.keys() == expected.keys()
+    assert [(file, told[file]) for file, why in expected.items() if not re.match(why, told[file])] == []
+    assert advice.corrupt_count == 1 + 3 + 1 + 1 + 2_000 + 5
+    for text in (
+        as_text(advice),
+        html.unescape(page(advice)),
+        json.dumps(json.loads(as_json(advice)), ensure_ascii=False),
+    ):
+        assert [file for file in expected if file not in text] == []
+    within = read_events(spark, tmp_path, since=AT_MS + 1, until=AT_MS + 2, group="billing")
+    assert {each.file for each in advise(within).damaged} == expected.keys(), "no bound leaves them out"
+
+
+def test_half_of_the_last_line_of_a_writer_that_was_killed_is_no_event(spark, tmp_path):
+    text = line(1)
+    for count in range(1, len(text) - 1):
+        (tmp_path / f"{count:03}.jsonl").write_text(line(2) + text[:count])
+    frame = read_events(spark, tmp_path)
+    assert set(numbers(frame)) == {2}
+    assert len(bad(frame)) == len(advise(frame).damaged) == len(text) - 2
+
+
+def test_a_file_that_is_damaged_or_deleted_after_it_was_looked_at_ends_the_job(spark, tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl.gz").write_bytes(gzip.compress(MANY))
+    frame = read_events(spark, tmp_path)
+    half(tmp_path / "1.jsonl.gz", gzip.compress(MANY))
+    with pytest.raises(EventsError, match="could not be read to the end"):
+        advise(frame)
+    (tmp_path / "1.jsonl.gz").unlink()
+    with pytest.raises(EventsError, match="could not be read to the end"):
+        advise(frame)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +178,7 @@ def test_a_compressed_file_that_breaks_off_is_read_up_to_there(spark, tmp_path):
     [
         (None, "no file is in"),
         (b"", "no line is in"),
-        (b"id;amount\n1;20\n", "is no event log: none of its first 2 lines"),
+        (b"id;amount\n1;20\n", "is no event log: none of its 2 lines is an event"),
         (bytes(range(256)) * 20, "is no event log"),
     ],
     ids=["an empty folder", "an empty file", "a table", "bytes"],

@@ -100,7 +100,7 @@ def test_a_rerun_replaces_its_days_and_leaves_the_others_alone(spark, tmp_path):
         assert generations == [(row[1], *row[5:]) for row in told("rebalances", all_days)]
         lives = {row for row in table_in(spark, folder, "episodes") if row[1] == "life"}
         assert lives == {row for row in told("episodes", all_days) if row[1] == "life"}
-    assert len(table_in(spark, folder, "advice")) == 2 * 7, "of the last day, and of the second"
+    assert len(table_in(spark, folder, "advice")) == 2 * 8, "of the last day, and of the second"
 
 
 @pytest.fixture
@@ -128,6 +128,7 @@ def in_a_process():
         whole = [sys.executable, "-m", "aiogroup.spark", *arguments, "--master", "local[2]", *settings_of_spark]
         ended = subprocess.run(whole, capture_output=True, text=True, timeout=300, check=False)
         assert ended.returncode == 0, ended.stderr
+        assert "Spark" not in ended.stderr, "no log, and no stack of Java"
         return ended.stdout
 
     return run
@@ -135,7 +136,10 @@ def in_a_process():
 
 @pytest.mark.parametrize("where", ["in_this_process", pytest.param("in_a_process", marks=pytest.mark.thorough)])
 def test_the_command_writes_tables_and_a_report_and_prints_json(spark, request, tmp_path, where):
-    path = write(tmp_path / "events.jsonl", days(0, 1))
+    path = tmp_path / "logs"
+    path.mkdir()
+    write(path / "events.jsonl", days(0, 1))
+    (path / "broken.jsonl.gz").write_bytes(b"no gzip " * 50)
     printed = request.getfixturevalue(where)(
         "liveness", "--events", str(path), "--to", f"parquet:{tmp_path}/tables",
         "--report", f"{tmp_path}/report.html", "-o", "json",
@@ -144,4 +148,10 @@ def test_the_command_writes_tables_and_a_report_and_prints_json(spark, request, 
     said = json.loads(printed)["groups"]["billing"]
     assert said["advice"] == [dict(zip(Proposal.__annotations__, each, strict=True)) for each in findings[0].proposals]
     assert table_in(spark, tmp_path / "tables", "counterfactuals") == told("counterfactuals", findings)
-    assert "billing" in (tmp_path / "report.html").read_text()
+    report = (tmp_path / "report.html").read_text()
+    assert "billing" in report
+    file = str(path / "broken.jsonl.gz")
+    assert json.loads(printed)["damaged"] == [
+        {"file": file, "why": "cannot be read: not a gzip file", "corrupt_count": 0}
+    ]
+    assert file in report

@@ -30,14 +30,14 @@ SETTINGS = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 10_000, "max_
 
 
 class Process:
-    """One process of the application. Its name is static, so it does not leave the group when it stops."""
+    """One process of the application. With a static name it does not leave the group when it stops."""
 
-    def __init__(self, name, broker, log, slow_s, settings):
+    def __init__(self, name, broker, log, slow_s, settings, *, is_static):
         self._slow_s = slow_s
         self._given = {
             "bootstrap_servers": broker.bootstrap_servers,
             "group_id": "billing",
-            "group_instance_id": name,
+            **({"group_instance_id": name} if is_static else {}),
             "client_id": name,
             "auto_offset_reset": "earliest",
             "fetch_max_wait_ms": 25_000,
@@ -68,7 +68,7 @@ async def produce(broker):
         broker.produce("orders", b"%d" % number, partition=number % 4)
 
 
-async def a_day(folder, settings, *, slow_s=0, away_s=10, blocked_s=0):
+async def a_day(folder, settings, *, slow_s=0, away_s=10, blocked_s=0, is_static=True):
     """Every hour: each process is replaced, the loop is blocked once, and one record takes long. Returns how often the
     group rebalanced after it had begun.
     """
@@ -76,7 +76,7 @@ async def a_day(folder, settings, *, slow_s=0, away_s=10, blocked_s=0):
     async with Broker(seed=1) as broker, EventLog(folder, interval_ms=60_000) as log:
         broker.create_topic("orders", 4)
         slow = {b"%d" % number: slow_s for number in range(6, 400, HOUR_S // RECORD_EVERY_S)} if slow_s else {}
-        fleet = [Process(name, broker, log, slow, settings) for name in NAMES]
+        fleet = [Process(name, broker, log, slow, settings, is_static=is_static) for name in NAMES]
         await asyncio.gather(*(each.start() for each in fleet))
         await asyncio.sleep(60)
         generation = broker.group("billing").generation
@@ -113,8 +113,13 @@ def sparse_ticks(monkeypatch):
 
 def test_a_day_of_known_troubles_gets_time_outs_above_them_and_is_calm_with_them(tmp_path):
     troubles = {"slow_s": 90, "away_s": 45, "blocked_s": 40}
-    assert run_virtual(a_day(tmp_path / "before", SETTINGS, **troubles)) >= 4 * HOURS
+    before = run_virtual(a_day(tmp_path / "before", SETTINGS, **troubles))
+    assert before >= 4 * HOURS
     findings = advised(tmp_path / "before")
+    promised = [(each.gained_least, each.gained_most) for each in findings.proposals]
+    there_were = len(findings.story.rebalances) - 1  # the first one began the group
+    assert [*map(sum, zip(*promised, strict=True))] == [there_were, there_were]
+    assert there_were <= before, "the broker counts a generation without members, too"
     causes = {each.cause for each in findings.story.rebalances}
     assert {"poll_interval_exceeded", "loop_blocked", "left", "returned", "rejoined"} <= causes
     changed = {each.setting: each.proposed for each in findings.proposals if each.verdict == "change"}
@@ -131,6 +136,23 @@ def test_a_day_without_troubles_keeps_everything(tmp_path):
     assert run_virtual(a_day(tmp_path / "day", settings)) == 0
     told = {each.setting: each.verdict for each in advised(tmp_path / "day").proposals}
     assert told == dict.fromkeys(told, "keep") | {
+        "group_instance_id": "not enough",  # everybody has one
         "expansion_timeout_ms": "not enough",  # nobody scaled up
         "parallel_min_backlog": "not enough",  # nobody came back to a backlog
     }
+
+
+def test_a_day_of_deploys_without_static_names_gets_names_and_is_calm_with_them(tmp_path):
+    troubles = {"away_s": 45}
+    before = run_virtual(a_day(tmp_path / "before", SETTINGS, is_static=False, **troubles))
+    assert before >= 4 * HOURS
+    findings = advised(tmp_path / "before")
+    told = {each.setting: each for each in findings.proposals if each.verdict == "change"}
+    assert {name: each.proposed for name, each in told.items()} == {
+        "group_instance_id": None,
+        "registration_timeout_ms": 60_000,
+    }
+    names = told["group_instance_id"]
+    assert 0.9 * before <= names.gained_least <= names.gained_most <= before
+    settings = SETTINGS | {"registration_timeout_ms": 60_000}
+    assert run_virtual(a_day(tmp_path / "after", settings, is_static=True, **troubles)) == 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup import ConsumerConfig
-from aiogroup.spark.liveness.advice import ENOUGH, findings_of
+from aiogroup.spark.liveness.advice import ENOUGH, Enough, findings_of
 from aiogroup.spark.liveness.episodes import story_of
 from aiogroup.spark.liveness.reference import histograms_of, stretches_of
-from tests.support.fleets import DAY_MS, Fleet
+from tests.support.fleets import DAY_MS, Fleet, random_lines
 
 STEP = 50_000
 """Samples are this far apart, so that a planted day is read in a second."""
@@ -57,6 +59,7 @@ def test_a_fleet_that_is_well_keeps_what_it_has():
         "heartbeat_interval_ms": "keep",
         "max_poll_interval_ms": "keep",
         "max_poll_records": "keep",
+        "group_instance_id": "not enough",
         "registration_timeout_ms": "not enough",
         "expansion_timeout_ms": "not enough",
         "parallel_min_backlog": "not enough",
@@ -133,7 +136,10 @@ def test_a_crash_that_was_noticed_late_gets_a_shorter_session():
 
 
 def deploys(away_ms, count=20, *, registration_timeout_ms=None):
-    """Two static members, each of which is replaced `count` times, away for so long."""
+    """Two static members, each of which is replaced `count` times, away for so long: twice as many rebalances as
+    restarts if that is longer than the coordinator waits, and none otherwise.
+    """
+    patience_ms = registration_timeout_ms or 10_000
     fleet = Fleet(settings={"registration_timeout_ms": registration_timeout_ms})
     members = [fleet.member(name, settings={"group_instance_id": f"name-{name}"}) for name in "ab"]
     fleet.rebalance(1_000, members)
@@ -145,9 +151,13 @@ def deploys(away_ms, count=20, *, registration_timeout_ms=None):
             old.tell(at, "heartbeat_acknowledged", generation=1, latency_ms=1)
             old.stop(at)
             new = fleet.member(old.client_id[-1], pid=old.pid + 1, settings=old.settings)
-            new.start(at + away_ms - 500, -1)
-            new.complete(at + away_ms, fleet.generation, 500)
             members[place], began[place] = new, at + away_ms + 1
+            if away_ms > patience_ms:
+                fleet.rebalance(at + patience_ms, [members[1 - place]])
+                fleet.rebalance(at + away_ms - 400, members)
+            else:
+                new.start(at + away_ms - 500, -1)
+                new.complete(at + away_ms, fleet.generation, 500)
     for each, since in zip(members, began, strict=True):
         at_work([each], since=since, until=began[-1] + 2 * STEP)
     return fleet
@@ -162,6 +172,112 @@ def test_deploys_of_known_length_get_a_registration_above_it():
 def test_deploys_that_are_spared_already_keep_their_registration():
     told = advice(deploys(40_000, registration_timeout_ms=60_000))["registration_timeout_ms"]
     assert (told.verdict, told.proposed) == ("keep", 60_000)
+
+
+def rolling(away_ms, count=20, *, together=False):
+    """Three members without static names, each of which is replaced `count` times, one after the other or at once."""
+    fleet = Fleet()
+    members = [fleet.member(name) for name in "abc"]
+    fleet.rebalance(1_000, members)
+    began = [STEP] * 3
+    for number in range(count):
+        at = (number + 1) * DAY_MS // count
+        for place, old in enumerate(members):
+            at += 0 if together else 1_000_000
+            at_work([old], since=began[place], until=at)
+            old.tell(at, "heartbeat_acknowledged", generation=1, latency_ms=1)
+            old.stop(at)
+            new = fleet.member(f"{number}-{place}", pid=old.pid + 1)
+            members[place], began[place] = new, at + max(0, away_ms) + 1_000
+            if not together:
+                replace(fleet, members, place, old, at, away_ms)
+        if together:
+            fleet.rebalance(at + away_ms, members)
+    for each, since in zip(members, began, strict=True):
+        at_work([each], since=since, until=max(began) + 2 * STEP)
+    return fleet
+
+
+def replace(fleet, members, place, old, at, away_ms):
+    others = [each for number, each in enumerate(members) if number != place]
+    if away_ms < 0:  # the new one is there first
+        fleet.rebalance(at + away_ms, [*members, old])
+        fleet.rebalance(at + 10, members)
+    else:
+        fleet.rebalance(at + 10, others)
+        fleet.rebalance(at + away_ms, members)
+
+
+@pytest.mark.parametrize(
+    ("away_ms", "together", "rebalances", "waits_ms"),
+    [(41_000, False, 120, 60_000), (5_000, False, 120, None), (-20_000, False, 120, None), (41_000, True, 20, 60_000)],
+    ids=["one after the other", "quickly", "the new one first", "all at once"],
+)
+def test_deploys_without_static_names_get_names(away_ms, together, rebalances, waits_ms):
+    fleet = rolling(away_ms, together=together)
+    told = advice(fleet)
+    names, registration = told["group_instance_id"], told["registration_timeout_ms"]
+    assert (names.verdict, names.proposed, names.observations_count) == ("change", None, 60)
+    assert (names.gained_least, names.gained_most) == (rebalances, rebalances)
+    assert len(findings(fleet).story.rebalances) == rebalances + 1
+    assert registration.proposed == waits_ms
+    assert registration.verdict == ("keep" if waits_ms is None else "change")
+    assert registration.gained_most == 0, "that is told of the names"
+
+
+def test_a_fleet_that_is_scaled_down_at_night_has_no_restarts():
+    fleet = Fleet()
+    a, b = fleet.member("a"), fleet.member("b")
+    fleet.rebalance(1_000, [a, b])
+    at_work([a])
+    for number in range(40):
+        at = number * 2_000_000 + STEP
+        b.stop(at)
+        fleet.rebalance(at + 10, [a])
+        b = fleet.member("b", pid=number + 2)
+        fleet.rebalance(at + 1_000_000, [a, b])
+    told = advice(fleet)["group_instance_id"]
+    assert (told.verdict, told.observations_count) == ("not enough", 0)
+
+
+def test_what_several_members_caused_together_is_promised_once():
+    """Three of four miss the session at the same time, ten times: the coordinator counts 20 rebalances, not 60."""
+    fleet, (a, *others) = working(count=4)
+    for number in range(1, 11):
+        at = number * 7_000_000
+        fleet.rebalance(at, [a])
+        for each in others:
+            each.tell(at + 3_001, "member_removed", why="HEARTBEAT: UNKNOWN_MEMBER_ID")
+        fleet.rebalance(at + 3_002, [a, *others])
+        for each in others:
+            each.sample(at + 4_000, heartbeat_gap_ms=[13_000])
+    told = advice(fleet)["session_timeout_ms"]
+    assert (told.verdict, told.proposed) == ("change", 15_000)
+    assert (told.rebalances_least, told.rebalances_most) == (20, 20)
+    assert (told.gained_least, told.gained_most) == (20, 20)
+
+
+def test_a_handler_that_never_came_back_is_not_promised():
+    fleet, members = working(count=3)
+    for number in range(1, 6):
+        expire(fleet, members, number * 10_000_000, slow_ms=100_000)
+    *others, last = members
+    last.tell(DAY_MS, "poll_interval_exceeded", partitions=["orders-0"], max_poll_interval_ms=300_000,
+              broker_acts_within_ms=0)  # fmt: skip
+    fleet.rebalance(DAY_MS + 10, others)
+    told = advice(fleet)["max_poll_interval_ms"]
+    assert (told.verdict, told.gained_most) == ("change", 10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_more_is_promised_than_there_was(seed):
+    lines = [line for number in range(10) for line in random_lines(random.Random(seed * 100 + number), f"g-{number}")]
+    told = histograms_of(lines)
+    for group, own in stretches_of(lines).items():
+        found = findings_of(story_of(group, own), told.get(group, {}), enough=Enough(1, 0))
+        there_were = len(found.story.rebalances)
+        assert sum(each.gained_most for each in found.proposals) <= there_were
+        assert all(each.rebalances_most <= there_were for each in found.proposals)
 
 
 def test_newcomers_who_come_one_after_another_get_an_expansion():

@@ -96,6 +96,51 @@ def test_a_loop_that_was_blocked_is_why_its_member_was_removed(blocked_ms, cause
     assert (blocked.started_at_ms, blocked.ended_at_ms) == (1_074_000 - blocked_ms, 1_074_000)
 
 
+def pause(member, at, paused_ms, blocked_ms=None):
+    """As it is told by a process that goes on: its writer's thread was late, too."""
+    member.tell(at, "process_stood_still", stood_still_ms=paused_ms)
+    member.tell(at, "event_loop_blocked", blocked_ms=blocked_ms or paused_ms + 200, session_timeout_ms=10_000)
+
+
+@pytest.mark.parametrize(("paused_ms", "cause"), [(12_000, "process_paused"), (4_000, "session_expired")])
+def test_a_process_that_stood_still_had_no_loop_that_was_blocked(paused_ms, cause):
+    fleet, (a, b, c) = three()
+    fleet.rebalance(1_072_000, [a, b])
+    pause(c, 1_074_000, paused_ms)
+    c.tell(1_074_001, "member_removed", why="HEARTBEAT: UNKNOWN_MEMBER_ID")
+    fleet.rebalance(1_074_010, [a, b, c], whys={c.client_id: "HEARTBEAT: UNKNOWN_MEMBER_ID"})
+    fleet.quiet(1_081_000, 1_200_000, [a, b, c])
+    assert causes(fleet)[1:] == [(cause, "app-c"), ("rejoined", "app-c")]
+    (paused,) = story(fleet).of("process_paused")
+    assert (paused.started_at_ms, paused.ended_at_ms) == (1_074_000 - paused_ms, 1_074_000)
+    assert story(fleet).of("loop_blocked") == []
+
+
+def test_a_pause_does_not_excuse_a_loop_that_was_blocked_at_another_time():
+    fleet, (a, b, c) = three()
+    pause(c, 1_065_000, 3_000)
+    fleet.rebalance(1_072_000, [a, b])
+    c.tell(1_084_000, "event_loop_blocked", blocked_ms=12_000, session_timeout_ms=10_000)
+    c.tell(1_084_001, "member_removed", why="HEARTBEAT: UNKNOWN_MEMBER_ID")
+    fleet.rebalance(1_084_010, [a, b, c])
+    fleet.quiet(1_085_000, 1_200_000, [a, b, c])
+    assert causes(fleet)[1:] == [("loop_blocked", "app-c"), ("rejoined", "app-c")]
+    assert [each.duration_ms for each in story(fleet).of("loop_blocked")] == [12_000]
+
+
+@pytest.mark.parametrize(("paused_ms", "cause"), [(310_000, "process_paused"), (12_000, "poll_interval_exceeded")])
+def test_an_application_that_stood_still_with_its_process_did_not_ask_too_late(paused_ms, cause):
+    fleet, (a, b, c) = three()
+    fleet.rebalance(1_072_000, [a, b])
+    pause(c, 1_380_000, paused_ms)
+    c.tell(1_380_001, "poll_interval_exceeded", partitions=["orders-0"], max_poll_interval_ms=300_000,
+           broker_acts_within_ms=0)  # fmt: skip
+    fleet.rebalance(1_380_010, [a, b, c])
+    fleet.quiet(1_073_000, 1_500_000, [a, b])
+    assert causes(fleet)[1:] == [(cause, "app-c"), ("rejoined", "app-c")]
+    assert [each.cause for each in story(fleet).of("life")] == ["open", "open", "silence"], "one life of each"
+
+
 def test_a_removed_member_that_comes_back_into_the_same_round_is_its_cause():
     fleet, members = three()
     members[2].tell(1_074_001, "member_removed", why="HEARTBEAT: UNKNOWN_MEMBER_ID")

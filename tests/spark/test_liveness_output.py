@@ -11,7 +11,7 @@ import pytest
 from aiogroup.spark.__main__ import main
 from aiogroup.spark.liveness.advice import findings_of
 from aiogroup.spark.liveness.episodes import story_of
-from aiogroup.spark.liveness.job import Advice
+from aiogroup.spark.liveness.job import Advice, Damaged
 from aiogroup.spark.liveness.output.report import COLORS, page
 from aiogroup.spark.liveness.output.tables import TABLES, day_of, rows_of
 from aiogroup.spark.liveness.output.text import as_json, as_text
@@ -21,9 +21,9 @@ from tests.support.fleets import DAY_MS, Fleet
 EVIL = "<script>alert('a')</script>\"&"
 
 
-def advice_of(fleet, corrupt_count=0):
+def advice_of(fleet, corrupt_count=0, damaged=()):
     story = story_of(fleet.group, stretches_of(fleet.lines)[fleet.group])
-    return Advice((findings_of(story, histograms_of(fleet.lines).get(fleet.group, {})),), corrupt_count)
+    return Advice((findings_of(story, histograms_of(fleet.lines).get(fleet.group, {})),), corrupt_count, damaged)
 
 
 def paused(group="billing", name="c"):
@@ -68,12 +68,33 @@ def test_the_report_holds_no_script_and_nothing_from_elsewhere():
 def test_the_report_shows_the_advice_the_causes_and_the_settings_in_the_curves():
     text = page(advice_of(paused(), corrupt_count=3))
     words = " ".join(Page(text).words)
-    assert "3 lines of the log were no events" in words
+    assert "what is not in this advice: 3 lines that are no events" in words
     assert "session_expired 10" in words
     assert re.search(r"session_timeout_ms.*10000.*change.*15000", text, re.DOTALL)
     assert text.count(">now</text>") == 2
     assert text.count(">proposed</text>") == 1
     assert words.count("ahead of the group's middle") == 2
+
+
+DAMAGED = (Damaged(f"/logs/{EVIL}.gz", "breaks off after 12 lines: " + EVIL, 1), Damaged("/logs/b.jsonl", "", 2))
+
+
+def test_a_damaged_file_is_named_before_the_advice():
+    advice = advice_of(paused(), 3, DAMAGED)
+    whole = f"breaks off after 12 lines: {EVIL}; 1 line that is no event"
+    (first, one, other, *_) = as_text(advice).splitlines()
+    assert first == "what is not in this advice: 2 damaged files, 3 lines that are no events"
+    assert (one, other) == (f"  /logs/{EVIL}.gz: {whole}", "  /logs/b.jsonl: 2 lines that are no events")
+    words = Page(page(advice)).words
+    assert [each for each in (first, DAMAGED[0].file, whole, "2 lines that are no events") if each not in words] == []
+    assert [tuple(each.values()) for each in json.loads(as_json(advice))["damaged"]] == [*map(tuple, DAMAGED)]
+
+
+def test_of_many_damaged_files_the_terminal_names_some():
+    text = as_text(advice_of(paused(), 0, tuple(Damaged(f"/{number:02}", "has no line", 0) for number in range(99))))
+    assert "/19: has no line" in text
+    assert "/20: " not in text
+    assert "and 79 files more, which -o json names" in text
 
 
 def test_a_window_without_events_is_a_report_too():

@@ -144,6 +144,7 @@ KINDS = {
     },
     "poll_interval_exceeded": lambda r: {"partitions": [], "max_poll_interval_ms": r.randrange(9_000)},
     "event_loop_blocked": lambda r: {"blocked_ms": r.randrange(20_000), "session_timeout_ms": 10_000},
+    "process_stood_still": lambda r: {"stood_still_ms": r.randrange(20_000)},
     "session_unanswered": lambda r: {"session_timeout_ms": 10_000, "partitions": []},
     "coordinator_lost": lambda r: {"node_id": r.randrange(3), "why": "silent", "is_expected": r.random() < 0.3},
     "coordinator_found": lambda r: {"node_id": r.randrange(3)},

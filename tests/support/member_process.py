@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import sys
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +18,8 @@ class MemberProcess:
     """`settings` go to `Consumer`; `hold_first` makes it keep the first record in hand for good.
 
     With `batches` it reads by `getmany`, else by `async for`. It writes `got` when records are handed out and `record`
-    when one is processed, which takes `work_ms`.
+    when one is processed, which takes `work_ms`. `block_ms` is how long its first record `block` blocks the event loop,
+    and `events` a folder for an event log.
     """
 
     def __init__(self, path, cluster, group, topic, **settings):
@@ -28,6 +30,8 @@ class MemberProcess:
             "hold_first": settings.pop("hold_first", False),
             "batches": settings.pop("batches", False),
             "work_ms": settings.pop("work_ms", 0),
+            "block_ms": settings.pop("block_ms", 0),
+            "events": settings.pop("events", None),
             "settings": {
                 "bootstrap_servers": cluster.bootstrap_servers,
                 "group_id": group,
@@ -106,6 +110,9 @@ async def _work(consumer, options, write):
     """The application: some work, then a line for each record that is processed."""
 
     async def work(record):
+        if record.value == b"block":
+            time.sleep(options["block_ms"] / 1000)  # noqa: ASYNC251 (that is the fault)
+            options["block_ms"] = 0
         if options["work_ms"]:
             await asyncio.sleep(options["work_ms"] / 1000)
         write(record=(record.partition, record.offset))
@@ -128,13 +135,16 @@ async def _work(consumer, options, write):
 
 async def _main(options):
     from aiogroup import Consumer, ConsumerStoppedError
+    from aiogroup.eventlog import EventLog
 
     with Path(options["path"]).open("ab", buffering=0) as out:  # noqa: ASYNC230 (on disk before the record counts)
 
         def write(**line):
             out.write(json.dumps(line).encode() + b"\n")
 
-        consumer = Consumer(options["topic"], listener=_Listener(write), **options["settings"])
+        log = EventLog(options["events"], interval_ms=200) if options["events"] else None
+        given = {**options["settings"], **({"observers": [log]} if log else {})}
+        consumer = Consumer(options["topic"], listener=_Listener(write), **given)
         stopped = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
 
@@ -148,6 +158,8 @@ async def _main(options):
             with contextlib.suppress(ConsumerStoppedError):
                 await consumer.start()
                 await _work(consumer, options, write)
+        if log is not None:
+            await log.close()
         write(stopped=True)
 
 

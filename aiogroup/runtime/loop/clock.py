@@ -20,10 +20,12 @@ __all__ = [
     "are_done",
     "mono_ms",
     "now_ms",
+    "processor_ms",
     "running_loop",
     "sleep_ms",
     "steady_ms",
     "steady_ns",
+    "thread_ms",
     "timeout_ms",
     "wall_ms",
     "wall_ns",
@@ -33,6 +35,8 @@ __all__ = [
 
 FOREVER_MS: Final = 2**62
 """An instant that never comes."""
+_monotonic, _process_time = time.monotonic, time.process_time
+"""Not those of virtual time, which is put in the place of `time`."""
 
 
 class _Here(threading.local):
@@ -87,6 +91,16 @@ def steady_ms() -> int:
 def steady_ns() -> int:
     """As `steady_ms`, in nanoseconds."""
     return int(time.monotonic() * 1e9)
+
+
+def thread_ms() -> int:
+    """As `steady_ms`, also in virtual time: the clock by which threads wait."""
+    return int(_monotonic() * 1000)
+
+
+def processor_ms() -> int:
+    """How much processor time all threads of this process have used."""
+    return int(_process_time() * 1000)
 
 
 def wall_ms() -> int:

@@ -2,13 +2,14 @@
 
 from aiogroup.spark.liveness.advice import Enough, Findings, Proposal
 from aiogroup.spark.liveness.errors import EventsError
-from aiogroup.spark.liveness.job import Advice, advise
+from aiogroup.spark.liveness.job import Advice, Damaged, advise
 from aiogroup.spark.liveness.output.tables import table, write_tables
 from aiogroup.spark.liveness.reading import read_events
 from aiogroup.spark.liveness.schema import event_schema
 
 __all__ = [
     "Advice",
+    "Damaged",
     "Enough",
     "EventsError",
     "Findings",

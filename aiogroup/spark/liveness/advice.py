@@ -16,12 +16,15 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConfigError
 from aiogroup.spark.liveness.buckets import Histogram, above, greatest, size
 from aiogroup.spark.liveness.counterfactuals import (
+    EXPANSION,
     GRIDS,
     Counterfactual,
     Current,
     absences_of,
+    caused_by,
     counterfactuals_of,
     newcomers_of,
+    restarts_of,
     worst_of,
 )
 from aiogroup.spark.liveness.episodes import DAY_MS, Story
@@ -34,6 +37,9 @@ SPARED_PART: Final = 0.95
 """A proposal spares at least this share of the needless removals, or of the deploys."""
 MARGIN: Final = 3
 """A time-out is made shorter to no less than three times the longest gap that was seen."""
+NAMES: Final = "group_instance_id"
+REGISTRATION: Final = "registration_timeout_ms"
+TOO_LONG: Final = "too many absences are longer than the 30 minutes that a broker allows"
 HEAD_DELAY_MS: Final = 1_000
 """A backlog that is read in this time needs no second lane."""
 ADVISED: Final = (
@@ -41,6 +47,7 @@ ADVISED: Final = (
     "heartbeat_interval_ms",
     "max_poll_interval_ms",
     "max_poll_records",
+    "group_instance_id",
     "registration_timeout_ms",
     "expansion_timeout_ms",
     "parallel_min_backlog",
@@ -50,8 +57,10 @@ ADVISED: Final = (
 class Proposal(NamedTuple):
     """The advice about one setting. `verdict` is change, keep, or not enough; `why` has the reason, or what is missing.
 
-    `gained` is how many rebalances fewer there would have been, at least and at most; `sooner_ms` how much sooner all
-    failures together would have been noticed (negative: later).
+    `proposed` is `None` where there is not enough, and for `group_instance_id`, of which each member needs its own.
+    `rebalances` are those that the setting caused, at least and at most, and no more than there were. `gained` is how
+    many rebalances fewer there would have been, at least and at most; `sooner_ms` how much sooner all failures together
+    would have been noticed (negative: later).
     """
 
     group: str
@@ -100,6 +109,11 @@ class _Seen(NamedTuple):
     settled: dict[str, int | None]
     curves: dict[tuple[str, int], Counterfactual]
 
+    @property
+    def is_named(self) -> bool:
+        """Whether members have static names, or are to get them."""
+        return self.story.is_static or NAMES in self.settled
+
     def histogram(self, name: str) -> Histogram:
         return self.histograms.get(name, {})
 
@@ -132,7 +146,10 @@ def findings_of(
     current = _current(story, settings)
     counterfactuals = counterfactuals_of(story, histograms, current)
     seen = _Seen(story, histograms, dict(current), {(each.setting, each.value): each for each in counterfactuals})
-    return Findings(story, counterfactuals, [_advise(setting, seen, current, enough) for setting in ADVISED])
+    proposals = [
+        _names(seen, enough) if setting == NAMES else _advise(setting, seen, current, enough) for setting in ADVISED
+    ]
+    return Findings(story, counterfactuals, proposals)
 
 
 def _current(story: Story, settings: Mapping[str, int | None] | None) -> dict[str, int | None]:
@@ -147,7 +164,7 @@ def _current(story: Story, settings: Mapping[str, int | None] | None) -> dict[st
 def _advise(setting: str, seen: _Seen, current: Current, enough: Enough) -> Proposal:
     rule, count = RULES[setting], OBSERVATIONS[setting](seen)
     proposed: int | None = None
-    if missing := _missing(setting, seen.story, count, enough):
+    if missing := _missing(setting, seen.story, count, enough, is_named=seen.is_named):
         verdict, why = "not enough", missing
     else:
         proposed, why = rule(seen)
@@ -159,6 +176,30 @@ def _advise(setting: str, seen: _Seen, current: Current, enough: Enough) -> Prop
     if proposed is not None:
         seen.settled[setting] = proposed
     return _proposal(setting, seen, current, proposed, verdict, why, count)
+
+
+def _names(seen: _Seen, enough: Enough) -> Proposal:
+    """Static names: the proposal has no value, and no curve. With them `registration_timeout_ms` counts, too."""
+    story, restarts, there_were = seen.story, restarts_of(seen.story), caused_by(seen.story, NAMES)
+    verdict, why, gained = "keep", "no restart without a static name cost a rebalance", (0, 0)
+    if missing := _missing(NAMES, story, len(restarts), enough, is_named=True):
+        verdict, why = "not enough", missing
+    elif there_were:
+        waits_ms = _covering(restarts)
+        assert waits_ms is not None, "longer absences are no restarts"
+        seen.settled[NAMES] = None
+        longer = sum(each > waits_ms for each in restarts)
+        verdict, gained = "change", (max(0, there_were - 2 * longer), there_were)
+        why = f"{len(restarts)} members left and were replaced by new ones, who could have taken their names over"
+    return Proposal(
+        story.group, NAMES, None, None, verdict, why, there_were, there_were, *gained, 0, len(restarts), story.span_ms
+    )
+
+
+def _covering(absences: Sequence[int]) -> int | None:
+    """The smallest time of the grid that is enough for most absences."""
+    wanted = SPARED_PART * len(absences)
+    return next((each for each in GRIDS[REGISTRATION] if sum(away <= each for away in absences) >= wanted), None)
 
 
 def _proposal(
@@ -187,9 +228,9 @@ def _proposal(
     )
 
 
-def _missing(setting: str, story: Story, count: int, enough: Enough) -> str:
+def _missing(setting: str, story: Story, count: int, enough: Enough, *, is_named: bool) -> str:
     missing = []
-    if setting in ("registration_timeout_ms", "expansion_timeout_ms") and not story.is_static:
+    if (setting == REGISTRATION and not is_named) or (setting == EXPANSION and not story.is_static):
         missing.append("no member has a static name (group_instance_id)")
     if count < enough.observations_count:
         missing.append(f"{count} of {enough.observations_count} observations of {OBSERVED[setting]}")
@@ -203,7 +244,7 @@ def _refusal(setting: str, value: int, seen: _Seen) -> str:
     settings = {name: each for name, each in seen.settled.items() if each is not None} | {setting: value}
     if setting == "session_timeout_ms":  # the rule of the heartbeat interval, which follows, keeps up with it
         settings["heartbeat_interval_ms"] = min(seen.number("heartbeat_interval_ms") or value // 3, value // 3)
-    name = {"group_instance_id": "a-name"} if seen.story.is_static else {}
+    name = {NAMES: "a-name"} if seen.is_named else {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -243,7 +284,7 @@ def _session(seen: _Seen) -> Said:
     if seen.story.is_static and seen.settled.get("registration_timeout_ms") is not None:
         return None, "of static members the coordinator counts registration_timeout_ms"
     least, most = above(gaps, now)
-    if least or (most and seen.count("session_expired", "loop_blocked")):
+    if least or (most and seen.count("session_expired", "loop_blocked", "process_paused")):
         proposed = _sparing(setting, gaps, now)
         if proposed is None:
             return None, "some gaps between heartbeats are longer than any sensible session: see loop_blocked"
@@ -301,21 +342,25 @@ def _records(seen: _Seen) -> Said:
 
 
 def _registration(seen: _Seen) -> Said:
-    absences = absences_of(seen.story)
-    now = seen.settled.get("registration_timeout_ms") or seen.session_ms
+    absences = _away(seen)
+    now = seen.settled.get(REGISTRATION) or seen.session_ms
     spared = sum(each <= now for each in absences)
-    wanted = SPARED_PART * len(absences)
-    proposed = next(
-        (value for value in GRIDS["registration_timeout_ms"] if sum(each <= value for each in absences) >= wanted), None
-    )
+    proposed = _covering(absences)
     if proposed is None:
-        return None, "too many absences are longer than the 30 minutes that a broker allows"
-    if spared < wanted:
+        return None, TOO_LONG
+    if spared < SPARED_PART * len(absences):
+        if not (caused_by(seen.story, REGISTRATION) or NAMES in seen.settled):
+            return None, f"{len(absences) - spared} of {len(absences)} restarts took longer, and cost no rebalance"
         return proposed, f"{len(absences) - spared} of {len(absences)} restarts took longer than {now} ms"
     losses = sum(each.duration_ms is None for each in seen.story.of("static_absence"))
     if losses and 2 * proposed <= now:
         return proposed, f"{losses} members were lost for good, and {proposed} ms spare the restarts as well"
-    return None, f"{spared} of {len(absences)} restarts cost no rebalance"
+    return None, f"{spared} of {len(absences)} restarts took no longer"
+
+
+def _away(seen: _Seen) -> list[int]:
+    """How long those were away who have a static name, or who are the first to get one."""
+    return absences_of(seen.story) if seen.story.is_static else restarts_of(seen.story)
 
 
 def _expansion(seen: _Seen) -> Said:
@@ -336,38 +381,37 @@ def _backlog(seen: _Seen) -> Said:
     return (proposed if not now / 3 <= fitting <= now * 3 else None), why
 
 
-EXPANSION: Final = "expansion_timeout_ms"
-RULES: Final[dict[str, Callable[[_Seen], Said]]] = dict(
-    zip(ADVISED, (_session, _heartbeat, _poll, _records, _registration, _expansion, _backlog), strict=True)
-)
-OBSERVED: Final = dict(
-    zip(
-        ADVISED,
-        (
-            "gaps between heartbeats",
-            "gaps between heartbeats",
-            "requests",
-            "records",
-            "static members that came back",
-            "newcomers",
-            "catch-up phases",
-        ),
-        strict=True,
-    )
-)
+RULES: Final[dict[str, Callable[[_Seen], Said]]] = {
+    "session_timeout_ms": _session,
+    "heartbeat_interval_ms": _heartbeat,
+    "max_poll_interval_ms": _poll,
+    "max_poll_records": _records,
+    REGISTRATION: _registration,
+    EXPANSION: _expansion,
+    "parallel_min_backlog": _backlog,
+}
+OBSERVED: Final = {
+    "session_timeout_ms": "gaps between heartbeats",
+    "heartbeat_interval_ms": "gaps between heartbeats",
+    "max_poll_interval_ms": "requests",
+    "max_poll_records": "records",
+    NAMES: "members without a static name that were replaced",
+    REGISTRATION: "static members that came back",
+    EXPANSION: "newcomers",
+    "parallel_min_backlog": "catch-up phases",
+}
 
 
 def _count_of(name: str) -> Callable[[_Seen], int]:
     return lambda seen: size(seen.histogram(name))
 
 
-_COUNTS: Final[Sequence[Callable[[_Seen], int]]] = (
-    _count_of("heartbeat_gap_ms"),
-    _count_of("heartbeat_gap_ms"),
-    _count_of("request_gap_ms"),
-    _count_of("record_ms"),
-    lambda seen: len(absences_of(seen.story)),
-    lambda seen: len(newcomers_of(seen.story)),
-    lambda seen: sum(bool(each.duration_ms) for each in seen.story.of("catch_up")),
-)
-OBSERVATIONS: Final = dict(zip(ADVISED, _COUNTS, strict=True))
+OBSERVATIONS: Final[dict[str, Callable[[_Seen], int]]] = {
+    "session_timeout_ms": _count_of("heartbeat_gap_ms"),
+    "heartbeat_interval_ms": _count_of("heartbeat_gap_ms"),
+    "max_poll_interval_ms": _count_of("request_gap_ms"),
+    "max_poll_records": _count_of("record_ms"),
+    REGISTRATION: lambda seen: len(_away(seen)),
+    EXPANSION: lambda seen: len(newcomers_of(seen.story)),
+    "parallel_min_backlog": lambda seen: sum(bool(each.duration_ms) for each in seen.story.of("catch_up")),
+}

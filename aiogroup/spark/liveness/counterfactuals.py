@@ -13,15 +13,19 @@ from typing import Final, NamedTuple, TypeAlias
 
 from aiogroup.spark.liveness.buckets import Histogram, Interval, above, edges, quantile, size
 from aiogroup.spark.liveness.episodes import Story
+from aiogroup.spark.liveness.stretches import SETTINGS
 
 __all__ = [
+    "EXPANSION",
     "GRIDS",
     "P999",
     "Counterfactual",
     "Current",
     "absences_of",
+    "caused_by",
     "counterfactuals_of",
     "newcomers_of",
+    "restarts_of",
     "worst_of",
 ]
 
@@ -31,6 +35,7 @@ Curve: TypeAlias = Callable[[int], tuple[Interval, int]]
 """Of a value: how many needless rebalances, at least and at most, and the time that it costs."""
 
 P999: Final = 0.999
+EXPANSION: Final = "expansion_timeout_ms"
 SCALE_UP_MS: Final = 240_000
 """Newcomers further apart than this are of two scale-ups: no `expansion_timeout_ms` is longer."""
 SECOND: Final = 1_000
@@ -48,10 +53,11 @@ GRIDS: Final[dict[str, tuple[int, ...]]] = {
 class Counterfactual(NamedTuple):
     """What one value would have meant in the window.
 
-    Rebalances are those that the setting alone causes. `standstill` is partition-milliseconds, by the median of the
-    group's rebalances. `late_ms` is what the setting costs on its other side, added up: until crashes were noticed,
-    hung handlers' or lost members' partitions were given away, newcomers had work, a backlog no longer held up the
-    head. `observations_count` is what it rests on.
+    Rebalances are those that the setting alone causes; with the value in force, or a calmer one, no more than there
+    were of such causes: several members may be the reason for one. `standstill` is partition-milliseconds, by the
+    median of the group's rebalances. `late_ms` is what the setting costs on its other side, added up: until crashes
+    were noticed, hung handlers' or lost members' partitions were given away, newcomers had work, a backlog no longer
+    held up the head. `observations_count` is what it rests on.
     """
 
     group: str
@@ -69,11 +75,11 @@ class Counterfactual(NamedTuple):
 def counterfactuals_of(story: Story, histograms: Mapping[str, Histogram], current: Current) -> list[Counterfactual]:
     """The curves of all settings that the log says something about, by setting and value."""
     curves = {
-        "session_timeout_ms": (_session(story, histograms), size(histograms.get("heartbeat_gap_ms", {}))),
+        "session_timeout_ms": (_session(story, histograms, current), size(histograms.get("heartbeat_gap_ms", {}))),
         "max_poll_interval_ms": (_poll(story, histograms, current), size(histograms.get("request_gap_ms", {}))),
-        "max_poll_records": (_records(histograms, current), size(histograms.get("record_ms", {}))),
-        "registration_timeout_ms": (_registration(story), len(absences_of(story))),
-        "expansion_timeout_ms": (_expansion(story), len(newcomers_of(story))),
+        "max_poll_records": (_records(story, histograms, current), size(histograms.get("record_ms", {}))),
+        "registration_timeout_ms": (_registration(story, current), len(absences_of(story))),
+        EXPANSION: (_expansion(story, current), len(newcomers_of(story))),
         "parallel_min_backlog": (_backlog(story), len([each for each in story.of("catch_up") if each.duration_ms])),
     }
     return [
@@ -101,21 +107,57 @@ def _told(
     )
 
 
-def _twice(found: Interval) -> Interval:
-    """A member that is removed comes back: the group rebalances for both."""
-    return 2 * found[0], 2 * found[1]
+def caused_by(story: Story, setting: str) -> int:
+    """How many of the group's rebalances the setting could have spared."""
+    return sum(each.setting == setting for each in story.rebalances)
 
 
-def _session(story: Story, histograms: Mapping[str, Histogram]) -> Curve:
+def _rebalances(story: Story, removals: Interval, in_force: Interval | None, setting: str) -> Interval:
+    """How many rebalances so many removals are; `in_force` are those of the value in force where that is calmer.
+
+    A member that is removed comes back, and the group rebalances for both; or all are removed at once, and the group
+    rebalances once. Of those that there were the causes are known.
+    """
+    fitting, members = caused_by(story, setting), max((each.members_count for each in story.rebalances), default=1)
+    least, most = -(-removals[0] // members), 2 * removals[1]
+    if in_force is None:
+        return min(least, fitting), min(most, fitting)
+    there_were = min(2 * in_force[1], fitting)
+    if removals == in_force:
+        return there_were, there_were
+    more = -(-max(0, removals[0] - in_force[1]) // members), 2 * max(0, removals[1] - in_force[0])
+    return there_were + more[0], there_were + more[1]
+
+
+def _told_value(story: Story, setting: str, current: Current) -> int:
+    """The value that was in force when the log was written; that of `current` may have been given in its place."""
+    told = story.settings[SETTINGS.index(setting)] if story.settings is not None else current.get(setting)
+    return told or 0
+
+
+def _timeout(
+    story: Story, setting: str, removals: Callable[[int], Interval], in_force: int
+) -> Callable[[int], Interval]:
+    """The curve of a time-out by how many removals each value means."""
+    then = removals(in_force)
+    return lambda value: _rebalances(story, removals(value), then if value <= in_force else None, setting)
+
+
+def _session(story: Story, histograms: Mapping[str, Histogram], current: Current) -> Curve:
+    setting, gaps = "session_timeout_ms", histograms.get("heartbeat_gap_ms", {})
     crashes = sum(life.end == "silence" and life.instance_id is None for life in story.lives)
-    gaps = histograms.get("heartbeat_gap_ms", {})
-    return lambda value: (_twice(above(gaps, value)), crashes * value)
+    counted = _timeout(story, setting, lambda value: above(gaps, value), _told_value(story, setting, current))
+    return lambda value: (counted(value), crashes * value)
 
 
 def _poll(story: Story, histograms: Mapping[str, Histogram], current: Current) -> Curve:
+    setting, gaps = "max_poll_interval_ms", histograms.get("request_gap_ms", {})
     hung = sum(each.cause == "hung" for each in story.of("poll_interval_exceeded"))
-    gaps, session = histograms.get("request_gap_ms", {}), current.get("session_timeout_ms") or 0
-    return lambda value: (_twice(above(gaps, max(value, session))), hung * max(value, session))
+    session = current.get("session_timeout_ms") or 0
+    counted = _timeout(
+        story, setting, lambda value: above(gaps, max(value, session)), _told_value(story, setting, current)
+    )
+    return lambda value: (counted(value), hung * max(value, session))
 
 
 def worst_of(histograms: Mapping[str, Histogram]) -> tuple[float, float] | None:
@@ -123,7 +165,7 @@ def worst_of(histograms: Mapping[str, Histogram]) -> tuple[float, float] | None:
     return quantile(histograms.get("record_ms", {}), P999)
 
 
-def _records(histograms: Mapping[str, Histogram], current: Current) -> Curve:
+def _records(story: Story, histograms: Mapping[str, Histogram], current: Current) -> Curve:
     """Batches that would have taken longer than the poll interval if all of their records were as slow as the worst."""
     slowest = worst_of(histograms) or (0.0, 0.0)
     batches = histograms.get("batch_records", {})
@@ -135,7 +177,7 @@ def _records(histograms: Mapping[str, Histogram], current: Current) -> Curve:
             fewest, greatest = edges(bucket)
             least += count * (min(value, fewest) * slowest[0] > interval)
             most += count * (min(value, greatest) * slowest[1] > interval)
-        return _twice((least, most)), 0
+        return _rebalances(story, (least, most), None, "max_poll_interval_ms"), 0
 
     return curve
 
@@ -145,15 +187,22 @@ def absences_of(story: Story) -> list[int]:
     return sorted(each.duration_ms for each in story.of("static_absence") if each.duration_ms is not None)
 
 
-def _registration(story: Story) -> Curve:
-    absences = absences_of(story)
+def restarts_of(story: Story) -> list[int]:
+    """How long each member without a static name was away that another one followed, shortest first."""
+    return sorted(each.duration_ms for each in story.of("restart") if each.duration_ms is not None)
+
+
+def _registration(story: Story, current: Current) -> Curve:
+    setting, absences = "registration_timeout_ms", absences_of(story)
     losses = sum(each.duration_ms is None for each in story.of("static_absence"))
 
-    def curve(value: int) -> tuple[Interval, int]:
-        longer = sum(each > value for each in absences)
-        return _twice((longer, longer)), losses * value
+    def longer(value: int) -> Interval:
+        count = sum(each > value for each in absences)
+        return count, count
 
-    return curve
+    in_force = _told_value(story, setting, current) or _told_value(story, "session_timeout_ms", current)
+    counted = _timeout(story, setting, longer, in_force)
+    return lambda value: (counted(value), losses * value)
 
 
 def newcomers_of(story: Story) -> list[tuple[int, int]]:
@@ -180,7 +229,8 @@ def _scale_ups(newcomers: Sequence[tuple[int, int]]) -> list[list[tuple[int, int
     return found
 
 
-def _expansion(story: Story) -> Curve:
+def _expansion(story: Story, current: Current) -> Curve:
+    in_force, fitting = _told_value(story, EXPANSION, current), caused_by(story, EXPANSION)
     scale_ups = _scale_ups(newcomers_of(story))
 
     def curve(value: int) -> tuple[Interval, int]:
@@ -193,6 +243,8 @@ def _expansion(story: Story) -> Curve:
                 idle_ms += ends[-1] - at_ms
             # Those who come during a rebalance are in it already, however short the time-out.
             rounds += min(len(ends), len({generation for _, generation in newcomers}))
+        if value >= in_force:
+            rounds = min(rounds, fitting)
         return (rounds, rounds), idle_ms
 
     return curve

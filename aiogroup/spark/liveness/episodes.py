@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from aiogroup.spark.liveness.groups import Life, Skew, View, end_of, generations_of, lives_of, skews_of
+from aiogroup.spark.liveness.groups import Life, Skew, View, end_of, generations_of, lives_of, restarts_of, skews_of
 from aiogroup.spark.liveness.stretches import Incident, Stretch, in_order
 
 __all__ = ["DAY_MS", "GENERIC", "Episode", "Rebalance", "Story", "story_of"]
@@ -15,10 +15,10 @@ DAY_MS: Final = 86_400_000
 GENERIC: Final = "the group rebalances"
 """How the reason of a member that only followed the others begins, in a log without the field `reason`."""
 BLOCKED_PART: Final = 2
-"""A loop that was blocked for half of the session, as `session_endangered` counts."""
+"""A loop that was blocked, or a process that stood still, for half of the session, as `session_endangered` counts."""
 LEAVING: Final = {"stop": "left", "silence": "crashed", "fenced": "failed", "failed": "failed"}
 RANK: Final = (
-    "poll_interval_exceeded", "loop_blocked", "session_expired", "crashed", "failed", "left",
+    "poll_interval_exceeded", "process_paused", "loop_blocked", "session_expired", "crashed", "failed", "left",
     "rejoined", "returned", "joined", "asked", "unknown",
 )  # fmt: skip
 """Of several causes the first of these is named: a member that goes makes the others wait, a newcomer only joins."""
@@ -27,7 +27,8 @@ RANK: Final = (
 class Episode(NamedTuple):
     """One thing that one member lived through, on the corrected clock; without an end it lasted to the log's end.
 
-    Kinds: life, poll_interval_exceeded, loop_blocked, silent_coordinator, static_absence, catch_up, clock_skew.
+    Kinds: life, poll_interval_exceeded, loop_blocked, process_paused, silent_coordinator, static_absence, restart,
+    catch_up, clock_skew. A restart is of a member without a static name that stopped, and `cause` is its successor.
     `amount` is a catch-up's backlog in records, the interval that was exceeded, or of a skew its generations.
     """
 
@@ -48,12 +49,14 @@ class Rebalance(NamedTuple):
 
     It counts from the hand-over to the assignment; a cooperative member reads meanwhile what it keeps, so that for it
     the number is a bound. `last_member` joined last, and `waited_ms` is how long each waited for its application.
+    `setting` is the one that could have spared it; "" where none could, since the group had to know.
     """
 
     group: str
     generation: int
     cause: str
     caused_by: str
+    setting: str
     why: str
     started_at_ms: int
     completed_at_ms: int
@@ -94,10 +97,12 @@ def story_of(group: str, stretches: Iterable[Stretch]) -> Story:
     log_end_ms = end_of([each._replace(last_at_ms=each.last_at_ms - _ahead(each.host, skews)) for each in told])
     lives = lives_of(told, skews, log_end_ms)
     generations = generations_of(lives, skews)
+    restarts = restarts_of(lives)
     latest = max((each for each in told if each.settings is not None), key=_settings_order, default=None)
     episodes = [
         *(each for life in lives for each in _of_life(group, life, skews)),
         *_absences(group, lives),
+        *(_told_restart(group, old, new) for old, new in restarts),
         *(_told_skew(group, each, log_end_ms) for each in skews.values()),
     ]
     return Story(
@@ -109,7 +114,7 @@ def story_of(group: str, stretches: Iterable[Stretch]) -> Story:
         lives=tuple(lives),
         skews=tuple(skews.values()),
         episodes=tuple(sorted(episodes, key=lambda each: (each.started_at_ms, each.kind, each.member, str(each)))),
-        rebalances=tuple(_rebalances(group, lives, generations)),
+        rebalances=tuple(_rebalances(group, generations, _Sparing.of(lives, restarts))),
     )
 
 
@@ -154,14 +159,25 @@ def _of_life(group: str, life: Life, skews: Mapping[str, Skew]) -> Iterator[Epis
                 back = next((each for each in completions if each >= at_ms), None)
                 cause = "hung" if back is None else "slow"
                 yield _episode(group, incident.event, life, at_ms, back, cause, amount)
-            case "event_loop_blocked":
+            case "event_loop_blocked" if not _is_of_a_pause(incident, incidents):
                 yield _episode(group, "loop_blocked", life, at_ms - (amount or 0), at_ms, "a call did not await", None)
+            case "process_stood_still":
+                yield _episode(group, "process_paused", life, at_ms - (amount or 0), at_ms, "no thread ran", None)
             case "coordinator_lost" if amount is not None:
                 found = next((each.at_ms for each in later if each.event == "coordinator_found"), None)
                 yield _episode(group, "silent_coordinator", life, at_ms, found, incident.subject or "", None)
             case "catch_up_started":
                 done = _next_of(later, "catch_up_done", incident.subject)
                 yield _episode(group, "catch_up", life, at_ms, done, incident.subject or "", amount)
+
+
+def _is_of_a_pause(blocked: Incident, incidents: Iterable[Incident]) -> bool:
+    """Whether the loop was late because the whole process stood still, which is told just before."""
+    since_ms = blocked.at_ms - (blocked.amount or 0)
+    return any(
+        each.event == "process_stood_still" and each.seq < blocked.seq and since_ms <= each.at_ms <= blocked.at_ms
+        for each in incidents
+    )
 
 
 def _next_of(later: Iterable[Incident], event: str, subject: str | None) -> int | None:
@@ -185,12 +201,15 @@ def _absences(group: str, lives: Iterable[Life]) -> Iterator[Episode]:
             named.setdefault(life.instance_id, []).append(life)
     for _, own in sorted(named.items()):
         for old, new in pairwise(own):
-            gone_ms = old.last_at_ms if old.heard_last_ms is None else old.heard_last_ms
-            back_ms = new.first_at_ms if new.heard_first_ms is None else new.heard_first_ms
-            if back_ms > gone_ms:
-                yield _episode(group, "static_absence", old, gone_ms, back_ms, old.end, None)
+            if new.back_at_ms > old.gone_at_ms:
+                yield _episode(group, "static_absence", old, old.gone_at_ms, new.back_at_ms, old.end, None)
         if own[-1].end not in ("open", "fenced"):
             yield _episode(group, "static_absence", own[-1], own[-1].last_at_ms, None, own[-1].end, None)
+
+
+def _told_restart(group: str, old: Life, new: Life) -> Episode:
+    back_ms = max(old.gone_at_ms, new.back_at_ms)  # the new process may begin before the old one ends
+    return _episode(group, "restart", old, old.gone_at_ms, back_ms, new.member, None)
 
 
 def _told_skew(group: str, skew: Skew, log_end_ms: int) -> Episode:
@@ -203,11 +222,59 @@ def _told_skew(group: str, skew: Skew, log_end_ms: int) -> Episode:
 # The rebalances of the group.
 
 
-def _rebalances(group: str, lives: Sequence[Life], generations: Iterable[Sequence[View]]) -> Iterator[Rebalance]:
+class _Sparing(NamedTuple):
+    """What settings could have spared: lives under a static name that came back, and those that a name would join."""
+
+    came_back: frozenset[tuple[str, int]]
+    replaced: frozenset[tuple[str, int]]
+    successors: frozenset[tuple[str, int]]
+
+    @classmethod
+    def of(cls, lives: Iterable[Life], restarts: Sequence[tuple[Life, Life]]) -> _Sparing:
+        named: dict[str, list[Life]] = {}
+        for life in lives:
+            if life.instance_id is not None:
+                named.setdefault(life.instance_id, []).append(life)
+        came_back = frozenset(life.key for own in named.values() for life in own[:-1])
+        return cls(came_back, frozenset(old.key for old, _ in restarts), frozenset(new.key for _, new in restarts))
+
+    def setting(self, cause: str, life: Life, *, is_back: bool) -> str:
+        """The setting by which a rebalance of this cause could have been spared. `is_back`: the member was again."""
+        is_static = life.instance_id is not None
+        match cause:
+            case "poll_interval_exceeded":
+                return "max_poll_interval_ms" if is_back else ""
+            case "process_paused" | "loop_blocked" | "session_expired":
+                return "registration_timeout_ms" if is_static and life.has_registration else "session_timeout_ms"
+            case "left" | "crashed" if life.key in self.came_back:
+                return "registration_timeout_ms"
+            case "returned":
+                return "registration_timeout_ms"
+            case "left" if life.key in self.replaced:
+                return "group_instance_id"
+            case "joined" if life.key in self.successors:
+                return "group_instance_id"
+            case "joined" if is_static:
+                return "expansion_timeout_ms"
+        return ""
+
+
+class _Found(NamedTuple):
+    """One reason for a rebalance. `removal` is why a member had been removed that came back."""
+
+    rank: int
+    at_ms: int
+    member: str
+    life: Life
+    removal: str
+    is_back: bool
+
+
+def _rebalances(group: str, generations: Iterable[Sequence[View]], sparing: _Sparing) -> Iterator[Rebalance]:
     before: Sequence[View] = ()
     known: set[str] = set()
     for views in generations:
-        cause, by = _cause(views, before, known)
+        cause, by, setting = _cause(views, before, known, sparing)
         last = max(views, key=lambda view: (view.joining_at_ms, view.life.key))
         started = min(view.started_at_ms for view in views)
         completed = max(view.completed_at_ms for view in views)
@@ -218,6 +285,7 @@ def _rebalances(group: str, lives: Sequence[Life], generations: Iterable[Sequenc
             generation=generation,
             cause=cause,
             caused_by=by,
+            setting=setting,
             why=_why(views),
             started_at_ms=started,
             completed_at_ms=completed,
@@ -247,57 +315,73 @@ def _only_followed(stretch: Stretch) -> bool:
     return (stretch.why or "").startswith(GENERIC) if stretch.reason is None else stretch.reason == "group"
 
 
-def _cause(views: Sequence[View], before: Sequence[View], known: set[str]) -> tuple[str, str]:
-    """The cause, and the member that it is about."""
+def _cause(views: Sequence[View], before: Sequence[View], known: set[str], sparing: _Sparing) -> tuple[str, str, str]:
+    """The cause, the member that it is about, and the setting that could have spared it."""
     present, earlier = {view.life.key for view in views}, {view.life.key for view in before}
     completed = max(view.completed_at_ms for view in views)
-    found: list[tuple[int, int, str]] = []
-
-    def note(cause: str, at_ms: int, member: str) -> None:
-        found.append((RANK.index(cause), at_ms, member))
-
-    for view in before:
-        if view.life.key not in present:
-            note(*_departure(view, completed))
+    found = [_departure(view, completed) for view in before if view.life.key not in present]
     for view in views:
-        own = {each.event for each in view.stretch.incidents}
+        removal = _removal(view.stretch)
         if view.life.key in earlier:
-            if "poll_interval_exceeded" in own:
-                note("poll_interval_exceeded", view.started_at_ms, view.life.member)
-            elif "member_removed" in own:
-                note(_expiry(view.stretch), view.started_at_ms, view.life.member)
+            cause = removal
         elif view.life.name in known:
-            note("returned" if view.is_first else "rejoined", view.started_at_ms, view.life.member)
+            cause = "returned" if view.is_first else "rejoined"
         else:
-            note("joined", view.started_at_ms, view.life.member)
+            cause = "joined"
+        if cause is not None:
+            found.append(
+                _Found(RANK.index(cause), view.started_at_ms, view.life.member, view.life, removal or "", is_back=True)
+            )
     if not found:
         asked = sorted(
             (view.started_at_ms, view.life.member)
             for view in views
             if view.stretch.why is not None and not _only_followed(view.stretch)
         )
-        return ("asked", asked[0][1]) if asked else ("unknown", "")
-    rank, _, member = min(found)
-    return RANK[rank], member
+        return ("asked", asked[0][1], "") if asked else ("unknown", "", "")
+    first = min(found, key=lambda each: each[:3])
+    cause = RANK[first.rank]
+    spared = first.removal if cause == "rejoined" else cause
+    return cause, first.member, sparing.setting(spared, first.life, is_back=first.is_back)
 
 
-def _departure(view: View, completed_ms: int) -> tuple[str, int, str]:
+def _departure(view: View, completed_ms: int) -> _Found:
     """Why a member of the generation before is not in this one."""
     life, turn = view.life, view.stretch.turn
     following = next((each for each in life.stretches if each.turn == turn + 1), None)
-    own = {each.event for each in following.incidents} if following is not None else set()
-    if "poll_interval_exceeded" in own:
-        cause = "poll_interval_exceeded"
+    removal = None if following is None else _removal(following)
+    if removal == "poll_interval_exceeded":
+        cause = removal
     elif life.end in LEAVING and life.last_at_ms <= completed_ms:
         cause = LEAVING[life.end]
+    elif following is not None:
+        cause = removal or _expiry(following)
     else:
-        cause = "session_expired" if following is None else _expiry(following)
-    return cause, life.last_at_ms, life.member
+        cause = "session_expired"
+    is_back = following is not None and following.completed_at_ms is not None
+    return _Found(RANK.index(cause), life.last_at_ms, life.member, life, cause, is_back)
+
+
+def _removal(stretch: Stretch) -> str | None:
+    """Why a member was removed, or gave up, in this stretch; `None` if it was not."""
+    exceeded = [each for each in stretch.incidents if each.event == "poll_interval_exceeded"]
+    if exceeded:
+        interval = min(each.amount or 0 for each in exceeded)
+        return "process_paused" if BLOCKED_PART * _paused_ms(stretch) > interval else "poll_interval_exceeded"
+    return _expiry(stretch) if any(each.event == "member_removed" for each in stretch.incidents) else None
 
 
 def _expiry(stretch: Stretch) -> str:
-    """Whether a member was removed because its own loop was blocked."""
+    """Whether a member was removed because its process stood still, or because its own loop was blocked."""
     session = stretch.settings[0] if stretch.settings else None
-    blocked = max((each.amount or 0 for each in stretch.incidents if each.event == "event_loop_blocked"), default=0)
-    is_long = BLOCKED_PART * blocked > session if session else blocked > 0
-    return "loop_blocked" if is_long else "session_expired"
+    incidents = stretch.incidents
+    blocked = [each for each in incidents if each.event == "event_loop_blocked" and not _is_of_a_pause(each, incidents)]
+    lengths = {
+        "process_paused": _paused_ms(stretch),
+        "loop_blocked": max((each.amount or 0 for each in blocked), default=0),
+    }
+    return next((cause for cause, ms in lengths.items() if BLOCKED_PART * ms > (session or 0)), "session_expired")
+
+
+def _paused_ms(stretch: Stretch) -> int:
+    return max((each.amount or 0 for each in stretch.incidents if each.event == "process_stood_still"), default=0)

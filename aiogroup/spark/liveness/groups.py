@@ -7,17 +7,24 @@ how far the clocks are apart. All instants below are corrected by that.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median_low
 from typing import Final, NamedTuple
 
-from aiogroup.spark.liveness.stretches import SILENCE_MS, Stretch
+from aiogroup.spark.liveness.stretches import SETTINGS, SILENCE_MS, Stretch
 
-__all__ = ["Life", "Skew", "View", "end_of", "generations_of", "lives_of", "skews_of"]
+__all__ = ["Life", "Skew", "View", "end_of", "generations_of", "lives_of", "restarts_of", "skews_of"]
 
 SAME_GENERATION_MS: Final = 3_600_000
 """A group that was empty for days counts its generations from 1 again: views that are further apart are of two."""
+
+
+RESTART_MS: Final = 600_000
+"""A member that begins so long after another one stopped may be in its place."""
+SURGE_MS: Final = 120_000
+"""A rolling deploy often starts the new process before it stops the old one, so long before at most."""
 
 
 class Skew(NamedTuple):
@@ -54,6 +61,22 @@ class Life(NamedTuple):
     def name(self) -> str:
         """The static name, which outlives a process; a dynamic member's own."""
         return self.instance_id or f"{self.member}#{self.life}"
+
+    @property
+    def gone_at_ms(self) -> int:
+        """When the coordinator last heard of it, as far as its log knows."""
+        return self.last_at_ms if self.heard_last_ms is None else self.heard_last_ms
+
+    @property
+    def back_at_ms(self) -> int:
+        """When the coordinator first heard of it."""
+        return self.first_at_ms if self.heard_first_ms is None else self.heard_first_ms
+
+    @property
+    def has_registration(self) -> bool:
+        """Whether the coordinator counts `registration_timeout_ms` for it."""
+        settings = next((each.settings for each in reversed(self.stretches) if each.settings is not None), None)
+        return settings is not None and settings[SETTINGS.index("registration_timeout_ms")] is not None
 
 
 class View(NamedTuple):
@@ -169,6 +192,31 @@ def _life(own: Sequence[Stretch], skew: Skew | None, log_end_ms: int) -> Life:
         end,
         tuple(own),
     )
+
+
+def restarts_of(lives: Sequence[Life]) -> list[tuple[Life, Life]]:
+    """Members without a static name that stopped, each with the one that began in its place: one of the same client id
+    if there is one, and the first after it stopped, rather than one that began before.
+    """
+    newcomers = [life for life in lives if life.instance_id is None]
+    begins = [life.first_at_ms for life in newcomers]
+    taken: set[tuple[str, int]] = set()
+    found: list[tuple[Life, Life]] = []
+    for old in sorted((life for life in newcomers if life.end == "stop"), key=lambda life: (life.last_at_ms, life.key)):
+        first = bisect_left(begins, min(old.last_at_ms, max(old.last_at_ms - SURGE_MS, old.first_at_ms + SURGE_MS)))
+        near = newcomers[first : bisect_right(begins, old.last_at_ms + RESTART_MS)]
+        free = [life for life in near if life.key not in taken and life.key != old.key]
+        if free:
+            new = min(free, key=lambda life: _distance(old, life))
+            taken.add(new.key)
+            found.append((old, new))
+    return found
+
+
+def _distance(old: Life, new: Life) -> tuple[bool, bool, int, tuple[str, int]]:
+    after_ms = new.first_at_ms - old.last_at_ms
+    same_client = new.stretches[0].client_id == old.stretches[0].client_id
+    return not same_client, after_ms < 0, abs(after_ms), new.key
 
 
 def generations_of(lives: Iterable[Life], skews: Mapping[str, Skew]) -> list[list[View]]:

@@ -11,12 +11,13 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiogroup.spark.liveness.advice import ENOUGH, Enough, Findings, Proposal, findings_of
 from aiogroup.spark.liveness.buckets import Bucket
 from aiogroup.spark.liveness.episodes import story_of
-from aiogroup.spark.liveness.schema import CORRUPT
+from aiogroup.spark.liveness.errors import EventsError, first_line
+from aiogroup.spark.liveness.schema import CORRUPT, DAMAGE, FILE
 from aiogroup.spark.liveness.stretches import (
     ENDING,
     HEARD,
@@ -31,7 +32,7 @@ from aiogroup.spark.liveness.stretches import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, WindowSpec
 
-__all__ = ["Advice", "advise", "histogram_rows", "stretch_rows"]
+__all__ = ["Advice", "Damaged", "advise", "histogram_rows", "stretch_rows"]
 
 MEMBER: Final = ("group", "client_id", "host", "pid")
 ORDER: Final = ("at_ms", "seq", "mono_ms", "event")
@@ -41,12 +42,25 @@ TOLD: Final = (
 """The events of which more than their time goes into a stretch, beside incidents and samples."""
 
 
+class Damaged(NamedTuple):
+    """A file of which something is not in the advice: `why` says what is wrong with it as a whole, or is "", and
+    `corrupt_count` how many of its lines were no events.
+    """
+
+    file: str
+    why: str
+    corrupt_count: int
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Advice:
-    """What the log of a fleet says: the findings of each group by its name, and how many lines were no events."""
+    """What the log of a fleet says: the findings of each group by its name, how many lines were no events, and which
+    files are damaged.
+    """
 
     findings: tuple[Findings, ...]
     corrupt_count: int
+    damaged: tuple[Damaged, ...] = ()
 
     @property
     def proposals(self) -> list[Proposal]:
@@ -58,18 +72,37 @@ def advise(events: DataFrame, settings: Mapping[str, int | None] | None = None, 
 
     `events` are those of `read_events`. `settings` are in the place of those that the samples tell, for every group.
     `enough` is what a proposal rests on at least: less for a rehearsal, which is shorter than a day.
+
+    Raises:
+        EventsError: the events could not be read to the end, such as when a file was deleted meanwhile.
     """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
+    from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
+
+    try:
+        return _advise(events, settings, enough)
+    except (PySparkException, Py4JJavaError) as error:
+        raise EventsError(f"the events could not be read to the end: {first_line(error)}") from error
+
+
+def _advise(events: DataFrame, settings: Mapping[str, int | None] | None, enough: Enough) -> Advice:
     histograms = _histograms(events)
     findings: list[Findings] = []
-    corrupt_count = 0
+    corrupt_count, damaged = 0, dict[str, Damaged]()
     for group, rows in groupby(_in_turn(stretch_rows(events)), key=lambda row: row["group"]):
         if group is None:
-            corrupt_count = sum(row["corrupt_count"] for row in rows)
+            for row in rows:
+                corrupt_count += row["corrupt_count"]
+                if (file := row[FILE]) is not None:
+                    so_far = damaged.get(file, Damaged(file, "", 0))
+                    why, count = row["damage"] or so_far.why, so_far.corrupt_count + row["corrupt_count"]
+                    damaged[file] = Damaged(file, why, count)
             continue
         story = story_of(group, map(_stretch, rows))
         found = findings_of(story, histograms.get(group, {}), settings, enough)
         findings.append(found.without_lives())
-    return Advice(tuple(sorted(findings, key=lambda each: each.story.group)), corrupt_count)
+    in_order = sorted(findings, key=lambda each: each.story.group)
+    return Advice(tuple(in_order), corrupt_count, tuple(sorted(damaged.values())))
 
 
 def _in_turn(rows: DataFrame) -> Iterator[Row]:
@@ -82,13 +115,13 @@ def _in_turn(rows: DataFrame) -> Iterator[Row]:
 
 
 def stretch_rows(events: DataFrame) -> DataFrame:
-    """One row for each stretch, with the fields of `Stretch`, and the number of lines that were no events."""
+    """One row for each stretch, with the fields of `Stretch`, and rows without a group: of bad lines and files."""
     from pyspark.sql import Window  # noqa: PLC0415 (an extra)
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    numbered = _numbered(events.select(*_place(), *_needed(), (F.col(CORRUPT).isNotNull()).alias("is_corrupt")))
-    folded = numbered.groupBy(*MEMBER, "life", "step").agg(*_folds())
-    life = Window.partitionBy(*MEMBER, "life")
+    numbered = _numbered(events.select(*_place(), *_needed(), FILE, DAMAGE, _is_corrupt()))
+    folded = numbered.groupBy(*MEMBER, FILE, "life", "step").agg(*_folds())
+    life = Window.partitionBy(*MEMBER, FILE, "life")
     return folded.withColumn("turn", F.col("step") - F.min("step").over(life)).drop("step")
 
 
@@ -128,6 +161,13 @@ def _needed() -> list[Column]:
     ]
 
 
+def _is_corrupt() -> Column:
+    """Whether it is a line that is no event; a row about a file is no line."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    return (F.col(CORRUPT).isNotNull() & F.col(DAMAGE).isNull()).alias("is_corrupt")
+
+
 def _before(own: WindowSpec) -> dict[str, Column]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
@@ -149,11 +189,11 @@ def _numbered(lines: DataFrame) -> DataFrame:
     from pyspark.sql import Window  # noqa: PLC0415 (an extra)
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    own = Window.partitionBy(*MEMBER).orderBy(*ORDER)
+    own = Window.partitionBy(*MEMBER, FILE).orderBy(*ORDER)  # what is bad has no member, and a file that events lack
     before = _before(own)
     begins_anew = (
         before["event"].isin(*ENDING)
-        | (F.col("at_ms") - before["at_ms"] > SILENCE_MS)
+        | ((F.col("at_ms") - before["at_ms"] > SILENCE_MS) & (F.col("seq") <= before["seq"]))
         | (2 * F.col("seq") < before["seq"])
     )
     begins_anew = F.coalesce(begins_anew, F.lit(False)).cast("long")
@@ -189,6 +229,7 @@ def _folds() -> list[Column]:
         F.max(at).alias("last_at_ms"),
         F.count(F.lit(1)).alias("lines_count"),
         F.count(F.when(F.col("is_corrupt"), 1)).alias("corrupt_count"),
+        F.max(DAMAGE).alias("damage"),
         F.min("heard_ms").alias("heard_first_ms"),
         F.max("heard_ms").alias("heard_last_ms"),
         F.max("instance_id").alias("instance_id"),

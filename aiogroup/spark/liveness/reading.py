@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
 
 from aiogroup.errors import ConfigError
 from aiogroup.spark.access import Access
-from aiogroup.spark.liveness.errors import EventsError
-from aiogroup.spark.liveness.schema import CORRUPT, UNKNOWN, event_schema
+from aiogroup.spark.liveness.errors import EventsError, first_line
+from aiogroup.spark.liveness.schema import CORRUPT, DAMAGE, FILE, UNKNOWN, event_schema
 from aiogroup.spark.reading import check_connector
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaObject
     from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["read_events"]
 
 LINE: Final = "value"
-LOOKED_AT_COUNT: Final = 1_000
-"""How many lines are looked at before anything is returned: if none is an event, the input is something else."""
+PATH: Final = "file_path"
 SHOWN_COUNT: Final = 200
 """How many characters of a bad line are kept."""
 CODECS: Final = ",".join(
@@ -32,6 +33,12 @@ CODECS: Final = ",".join(
     )
 )
 """Hadoop's own codec of zstd needs a native library that PySpark does not bring; this one is Java, among its jars."""
+COMPRESSED: Final = (".gz", ".deflate", ".bz2", ".zst")
+"""The ends of the names of files that these codecs read."""
+UNREAD: Final = "FAILED_READ_FILE"
+"""What Spark calls the errors of files."""
+LOGGERS: Final = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
+PATTERN: Final = re.compile(r"[][{}*?\\]")
 
 
 def read_events(
@@ -45,7 +52,7 @@ def read_events(
     until: int | datetime | None = None,
     group: str | None = None,
 ) -> DataFrame:
-    """The lines of event logs, one row for each: the columns of `event_schema()`, `unknown` and `_corrupt`.
+    """The lines of event logs, one row for each: the columns of `event_schema()`, `unknown`, and those of what is bad.
 
     Either files and folders (with all folders in them; patterns such as `logs/*.jsonl.gz`; gzip, bzip2 and zstd by the
     end of the name), or a topic. `since` and `until` bound `at_ms`, and `until` is excluded; a number is milliseconds
@@ -53,24 +60,31 @@ def read_events(
 
     Fields that this version does not know are in `unknown`, as text; so are those of events that it does not know. A
     line that is no event, such as the last one of a writer that died, is a row whose `_corrupt` has its beginning, and
-    which no bound leaves out. A compressed file that breaks off is read up to there. `properties` are those of a Java
-    consumer.
+    `_file` the file. A file that may not be read, that has no line, or that breaks off is one more row, with `_damage`
+    (and `_corrupt`) saying what is wrong; what stands in it up to there is read. No bound leaves these rows out.
+    `properties` are those of a Java consumer.
+
+    Compressed files are read to the end before anything is returned. One that gets damaged afterwards fails the job.
 
     Raises:
-        EventsError: nothing is there, it may not be read, or it is something else.
+        EventsError: nothing is there, none of it may be read, or it is something else.
         ConnectorMissingError: a topic needs Spark's Kafka connector.
         ConfigError: not one of files and topic, or not a time.
     """
     since_ms, until_ms = _ms(since, "since"), _ms(until, "until")
+    damages: dict[str, str] = {}
     if paths is not None and bootstrap_servers is None and topic is None:
         named = [str(each) for each in ([paths] if isinstance(paths, str | Path) else paths)]
-        lines, where = _of_files(spark, named), ", ".join(named)
+        where = ", ".join(named)
+        lines, damages = _of_files(spark, named)
     elif paths is None and bootstrap_servers is not None and topic is not None:
         lines, where = _of_topic(spark, bootstrap_servers, topic, properties, since_ms), f"the topic {topic!r}"
     else:
         raise ConfigError("read_events: give paths, or bootstrap_servers and a topic, and not both")
     events = _parsed(lines)
-    _check(events, where)
+    _check(events, where, damages)
+    if damages:
+        events = events.unionByName(_rows_of(spark, damages), allowMissingColumns=True)
     return _bounded(events, since_ms, until_ms, group)
 
 
@@ -84,11 +98,11 @@ def _ms(at: int | datetime | None, name: str) -> int | None:
     return at
 
 
-def _of_files(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """The lines of these files.
+def _of_files(spark: SparkSession, paths: list[str]) -> tuple[DataFrame, dict[str, str]]:
+    """The lines of these files, and what is wrong with those that are damaged.
 
     Raises:
-        EventsError: there is none, or one may not be read.
+        EventsError: there is none, or none may be read.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
 
@@ -96,39 +110,131 @@ def _of_files(spark: SparkSession, paths: list[str]) -> DataFrame:
         raise EventsError("no path of an event log was given")
     where = ", ".join(paths)
     try:
-        lines = (
-            spark.read.option("recursiveFileLookup", "true")
-            .option("io.compression.codecs", CODECS)
-            .option("ignoreCorruptFiles", "true")
-            .text(paths, lineSep="\n")
-        )
+        lines = _text(spark, paths)
         files = lines.inputFiles()
-        if not files:
-            raise EventsError(f"no file is in {where}: does EventLog write there?")
-        for file in files:
-            _open(spark, file)
     except PySparkException as error:
-        raise EventsError(f"{where} cannot be read: {_first_line(error)}") from error
-    return lines
+        raise EventsError(f"{where} cannot be read: {first_line(error)}") from error
+    if not files:
+        raise EventsError(f"no file is in {where}: does EventLog write there?")
+    unread = {file: why for file in files if (why := _look(spark, file))}
+    with _quiet(spark):
+        broken = _broken(spark, [each for each in files if each.endswith(COMPRESSED) and each not in unread])
+    damages = {_shown(file): why for file, (why, _) in broken.items()} | {
+        _shown(file): why for file, why in unread.items()
+    }
+    unread |= {file: why for file, (why, is_read) in broken.items() if not is_read}
+    if len(unread) == len(files):
+        raise EventsError(f"no line is in {where}: {_some(damages)}")
+    if damages:
+        whole = [each for each in files if each not in unread and each not in broken]
+        partly = [each for each in broken if each not in unread]
+        parts = [_text(spark, map(_as_path, each), is_whole=each is whole) for each in (whole, partly) if each]
+        lines = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
+    return lines, damages
 
 
-def _open(spark: SparkSession, file: str) -> None:
-    """Open a file and close it again: Spark would find out in the middle of the job.
+def _text(spark: SparkSession, paths: Iterable[str], *, is_whole: bool = True) -> DataFrame:
+    """The lines of these files with their file. One that breaks off is an error, or is read up to there."""
+    reader = spark.read.option("recursiveFileLookup", "true").option("io.compression.codecs", CODECS)
+    lines = reader.option("ignoreCorruptFiles", str(not is_whole).lower()).text([*paths], lineSep="\n")
+    return lines.select(LINE, f"_metadata.{PATH}")
 
-    Raises:
-        EventsError: it may not be read.
-    """
+
+def _look(spark: SparkSession, file: str) -> str:
+    """Open a file: Spark would find out in the middle of the job. Returns why nothing can be read of it, or ""."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
 
+    place = urlsplit(file)
+    try:
+        if place.scheme == "file":
+            with open(unquote(place.path), "rb", buffering=0) as local:  # noqa: PTH123 (ten times as fast as Java's)
+                is_empty = not local.read(1)
+        else:
+            jvm, java = spark.sparkContext._jvm, spark._jsparkSession
+            assert jvm is not None
+            path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
+            stream = path.getFileSystem(java.sessionState().newHadoopConf()).open(path)
+            is_empty = stream.read() < 0
+            stream.close()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except Py4JJavaError as error:
+        return f"cannot be read: {str(error.java_exception.getMessage()).splitlines()[0]}"
+    return "has no line" if is_empty else ""
+
+
+def _broken(spark: SparkSession, files: Sequence[str]) -> dict[str, tuple[str, bool]]:
+    """Read these files to the end, and where that fails each half of them. Returns what is wrong with a file, and
+    whether its beginning can be read.
+
+    Raises:
+        EventsError: it failed, and not because of a file.
+    """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
+    from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
+
+    if not files:
+        return {}
+    try:
+        counts = _counted(_text(spark, map(_as_path, files)))
+    except (PySparkException, Py4JJavaError) as error:
+        if UNREAD not in str(error):
+            raise EventsError(f"the files cannot be read: {first_line(error)}") from error
+        if len(files) > 1:
+            middle = len(files) // 2
+            return _broken(spark, files[:middle]) | _broken(spark, files[middle:])
+        why = first_line(error)
+    else:
+        return {each: ("has no line", False) for each in files if _shown(each) not in counts}
+    try:
+        count = sum(_counted(_text(spark, map(_as_path, files), is_whole=False)).values())
+    except (PySparkException, Py4JJavaError):
+        count = 0
+    return {files[0]: (f"breaks off after {count:,} lines: {why}" if count else f"cannot be read: {why}", count > 0)}
+
+
+@contextmanager
+def _quiet(spark: SparkSession) -> Iterator[None]:
+    """Keep Spark from logging each file that it fails to read, with Java's stack: that is looked for here, and told."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    java: JavaObject = spark._jsparkSession
-    path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
+    log4j = jvm.org.apache.logging.log4j
+    levels = {name: log4j.LogManager.getLogger(name).getLevel() for name in LOGGERS}
+    for name in LOGGERS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
     try:
-        path.getFileSystem(java.sessionState().newHadoopConf()).open(path).close()
-    except Py4JJavaError as error:
-        told = str(error.java_exception.getMessage()).splitlines()[0]
-        raise EventsError(f"{file} cannot be read: {told}; may this user read it?") from error
+        yield
+    finally:
+        for name, level in levels.items():
+            log4j.core.config.Configurator.setLevel(name, level)
+
+
+def _counted(lines: DataFrame) -> dict[str, int]:
+    return {_shown(row[PATH]): row["count"] for row in lines.groupBy(PATH).count().collect()}
+
+
+def _shown(file: str) -> str:
+    """The name of a file as a person writes it."""
+    place = urlsplit(file)
+    return unquote(place.path if place.scheme == "file" else file)
+
+
+def _shown_in_spark() -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    place = F.regexp_replace(PATH, "^file:/+", "/")
+    return F.url_decode(F.replace(place, F.lit("+"), F.lit("%2B")))
+
+
+def _as_path(file: str) -> str:
+    """A file as a path for Spark, to which some characters are a pattern."""
+    return PATTERN.sub(r"\\\g<0>", unquote(file))
+
+
+def _some(damages: Mapping[str, str]) -> str:
+    told = [f"{file} {why}" for file, why in sorted(damages.items())]
+    more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
+    return "; ".join(told[:3]) + more
 
 
 def _of_topic(
@@ -143,7 +249,11 @@ def _of_topic(
     else:
         reader = reader.option("startingTimestamp", str(since_ms))
         reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
-    return reader.option("endingOffsets", "latest").load().selectExpr(f"CAST(value AS STRING) AS {LINE}")
+    return (
+        reader.option("endingOffsets", "latest")
+        .load()
+        .selectExpr(f"CAST(value AS STRING) AS {LINE}", f"CAST(NULL AS STRING) AS {PATH}")
+    )
 
 
 def _parsed(lines: DataFrame) -> DataFrame:
@@ -156,35 +266,50 @@ def _parsed(lines: DataFrame) -> DataFrame:
     def is_new(name: Column, _: Column) -> Column:
         return ~name.isin(known)
 
-    parsed = lines.where(F.trim(line) != "").select(line, F.from_json(line, schema).alias("read"))
+    parsed = lines.where(F.trim(line) != "").select(line, PATH, F.from_json(line, schema).alias("read"))
     is_event = F.col("read.event").isNotNull() & F.col("read.at_ms").isNotNull()
     return parsed.select(
         *(F.col(f"read.{name}").alias(name) for name in known),
         F.map_filter(F.from_json(line, "map<string,string>"), is_new).alias(UNKNOWN),
         F.when(~is_event, F.substring(line, 1, SHOWN_COUNT)).alias(CORRUPT),
+        F.when(~is_event, _shown_in_spark()).alias(FILE),
+        F.lit(None).cast("string").alias(DAMAGE),
     )
 
 
-def _check(events: DataFrame, where: str) -> None:
-    """Look at the first lines.
+def _rows_of(spark: SparkSession, damages: Mapping[str, str]) -> DataFrame:
+    """A row for each damaged file. Made of literals, since rows of Python's would need Python on the workers."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    rows = [
+        F.struct(F.lit(file).alias(FILE), F.lit(why).alias(CORRUPT), F.lit(why).alias(DAMAGE))
+        for file, why in sorted(damages.items())
+    ]
+    return spark.range(1).select(F.inline(F.array(*rows)))
+
+
+def _check(events: DataFrame, where: str, damages: Mapping[str, str]) -> None:
+    """Look for an event.
 
     Raises:
-        EventsError: there is none, or none is an event, or they cannot be read.
+        EventsError: there is no line, or none is an event, or they cannot be read.
     """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
     from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
 
     try:
-        looked_at = events.select(CORRUPT).limit(LOOKED_AT_COUNT).collect()
+        if events.where(events[CORRUPT].isNull()).limit(1).count():
+            return
+        first, count = events.select(CORRUPT).first(), events.count()
     except (PySparkException, Py4JJavaError) as error:
-        raise EventsError(f"{where} cannot be read: {_first_line(error)}") from error
-    if not looked_at:
-        raise EventsError(f"no line is in {where}: does EventLog write there?")
-    if all(row[CORRUPT] is not None for row in looked_at):
-        raise EventsError(
-            f"{where} is no event log: none of its first {len(looked_at)} lines is an event. The first one begins with "
-            f"{json.dumps(looked_at[0][CORRUPT][:60])}"
-        )
+        raise EventsError(f"{where} cannot be read: {first_line(error)}") from error
+    also = f"; {_some(damages)}" if damages else ""
+    if first is None:
+        raise EventsError(f"no line is in {where}: does EventLog write there?{also}")
+    raise EventsError(
+        f"{where} is no event log: none of its {count:,} lines is an event. The first one begins with "
+        f"{json.dumps(first[CORRUPT][:60])}{also}"
+    )
 
 
 def _bounded(events: DataFrame, since_ms: int | None, until_ms: int | None, group: str | None) -> DataFrame:
@@ -198,10 +323,3 @@ def _bounded(events: DataFrame, since_ms: int | None, until_ms: int | None, grou
     if group is not None:
         events = events.where(is_bad | (F.col("group") == group))
     return events
-
-
-def _first_line(error: BaseException) -> str:
-    """What Spark says of an error; of one that it did not translate, the last cause that Java names."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by: ")]
-    return (causes or lines or [type(error).__name__])[-1 if causes else 0][:300]

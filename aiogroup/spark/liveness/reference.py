@@ -73,7 +73,7 @@ def _numbered(own: Sequence[Line]) -> Iterator[tuple[int, int, Line]]:
 def _begins_anew(before: Line, line: Line) -> bool:
     return (
         before["event"] in ENDING
-        or line["at_ms"] - before["at_ms"] > SILENCE_MS
+        or (line["at_ms"] - before["at_ms"] > SILENCE_MS and line["seq"] <= before["seq"])
         # A clock that is set back swaps neighbours; only a new process counts from the beginning.
         or 2 * line["seq"] < before["seq"]
     )

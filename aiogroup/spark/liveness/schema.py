@@ -10,12 +10,16 @@ from aiogroup.eventlog.columns import columns
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["CORRUPT", "UNKNOWN", "event_schema"]
+__all__ = ["CORRUPT", "DAMAGE", "FILE", "UNKNOWN", "event_schema"]
 
 UNKNOWN: Final = "unknown"
 """The column with the fields that this version does not know, as text by name."""
 CORRUPT: Final = "_corrupt"
-"""The column with the beginning of a line that is no event; `None` for every event."""
+"""The column with the beginning of a line that is no event, or with what a damaged file lacks; null for every event."""
+FILE: Final = "_file"
+"""The column with the file that such a line stands in, or that is damaged; null for every event, and for a topic."""
+DAMAGE: Final = "_damage"
+"""The column with what is wrong with a file; such a row is about the file, and no line."""
 
 
 def event_schema() -> StructType:

@@ -4,8 +4,8 @@ Everything else is computed from these rows and from the merged histograms. The 
 makes them with Spark; what follows is the same code.
 
 A member is named by its client id, host and process. A new **life** of it begins when the last line told of its end,
-when it was silent for `SILENCE_MS`, and when the sequence numbers begin again: in a container a new process often has
-the host and the number of the old one.
+and when the sequence numbers begin again: in a container a new process often has the host and the number of the old
+one. A process that counts on after a silence was paused, or its log has a hole.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ HEARD: Final = ("heartbeat_acknowledged", "rebalance_completed")
 INCIDENTS: Final = {
     "poll_interval_exceeded": "max_poll_interval_ms",
     "event_loop_blocked": "blocked_ms",
+    "process_stood_still": "stood_still_ms",
     "session_unanswered": "session_timeout_ms",
     "coordinator_lost": "node_id",
     "coordinator_found": "node_id",

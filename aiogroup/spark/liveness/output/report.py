@@ -13,12 +13,13 @@ from aiogroup.spark.liveness.advice import Findings, Proposal
 from aiogroup.spark.liveness.counterfactuals import Counterfactual
 from aiogroup.spark.liveness.episodes import Rebalance
 from aiogroup.spark.liveness.job import Advice
-from aiogroup.spark.liveness.output.text import effect_of, interval
+from aiogroup.spark.liveness.output.text import effect_of, interval, missing, proposed_of, wrong
 
 __all__ = ["page"]
 
 COLORS: Final = {
     "poll_interval_exceeded": "#c0392b",
+    "process_paused": "#b9770e",
     "loop_blocked": "#d35400",
     "session_expired": "#e67e22",
     "crashed": "#8e44ad",
@@ -40,7 +41,8 @@ STYLE: Final = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0; } td, th { text-align: left; padding: .3rem .6rem;
 border-bottom: 1px solid #ddd; vertical-align: top; } .change td:nth-child(4) { font-weight: 600; color: #a93226; }
-.not td { color: #888; } svg { background: #fafafa; border: 1px solid #e5e5e5; } figure { margin: 0 1rem 1rem 0; }
+.not td { color: #888; } .bad { font-weight: 600; color: #a93226; }
+svg { background: #fafafa; border: 1px solid #e5e5e5; } figure { margin: 0 1rem 1rem 0; }
 .curves { display: flex; flex-wrap: wrap; } figcaption, .note { color: #666; font-size: 13px; }
 .key span { display: inline-block; margin-right: 1rem; } text { font: 10px sans-serif; fill: #555; }
 """
@@ -48,7 +50,7 @@ border-bottom: 1px solid #ddd; vertical-align: top; } .change td:nth-child(4) { 
 
 def page(advice: Advice) -> str:
     """The whole page."""
-    bad = f"<p class=note>{advice.corrupt_count} lines of the log were no events.</p>" if advice.corrupt_count else ""
+    bad = "\n".join(_damaged(advice))
     groups = "\n".join(part for found in advice.findings for part in _group(found))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Time-outs</title>'
@@ -56,6 +58,16 @@ def page(advice: Advice) -> str:
         f"<style>{STYLE}</style></head>\n<body><h1>What the event log says about the time-outs</h1>{bad}\n"
         f"{groups or '<p>No event of a group is in this window.</p>'}\n</body></html>\n"
     )
+
+
+def _damaged(advice: Advice) -> Iterator[str]:
+    if advice.corrupt_count or advice.damaged:
+        yield f'<p class="bad">{escape(missing(advice))}</p>'
+    if advice.damaged:
+        yield "<table><tr><th>file</th><th>what is wrong</th></tr>"
+        for each in advice.damaged:
+            yield f"<tr><td>{escape(each.file)}</td><td>{escape(wrong(each))}</td></tr>"
+        yield "</table>"
 
 
 def _group(found: Findings) -> Iterator[str]:
@@ -85,7 +97,7 @@ def _table(proposals: Sequence[Proposal]) -> Iterator[str]:
         "<th>why</th></tr>"
     )
     for each in proposals:
-        proposed = each.proposed if each.verdict == "change" else ""
+        proposed = proposed_of(each) if each.verdict == "change" else ""
         yield (
             f'<tr class="{each.verdict.split()[0]}"><td>{escape(each.setting)}</td><td>{each.current}</td>'
             f"<td>{each.verdict}</td><td>{proposed}</td>"
