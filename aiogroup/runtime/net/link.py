@@ -34,7 +34,8 @@ from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms, timeout_ms, within_ms
-from aiogroup.runtime.net.connection import Connection, OnAnswer, TokenError
+from aiogroup.runtime.net.authentication import TokenError
+from aiogroup.runtime.net.connection import Connection, OnAnswer
 from aiogroup.runtime.net.names import Names, Turn
 
 __all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
