@@ -67,7 +67,7 @@ FACE = {"consumer", "__init__"}
 IMPURE = {"asyncio", "anyio", "socket", "time", "random", "logging", "structlog", "threading", "datetime", "selectors"}
 LOW_LEVEL = {"client", "conn", "consumer", "producer", "cluster", "util", "helpers", "protocol"}
 """What of aiokafka opens connections or makes tasks."""
-CONNECTS = {f"aiogroup/runtime/net/{each}.py" for each in ("link", "connection", "names")}
+CONNECTS = {f"aiogroup/runtime/net/{each}.py" for each in ("link", "connection", "authentication", "names")}
 TASKS = {"create_task", "ensure_future", "TaskGroup", "create_task_group", "gather", "wait_for", "Runner"}
 THREADS = {"to_thread", "run_in_executor", "ThreadPoolExecutor"}
 """The threads of the loop are the application's, which may keep all of them busy."""

@@ -90,6 +90,7 @@ class Line:
         self.lock = anyio.Lock(fast_acquire=True)
         self.node_id = UNKNOWN_NODE
         self._unknown_since_ms: int | None = None  # while the coordinator is looked for
+        self._left_open_at = UNKNOWN_NODE
         self._context = context
         self._finding = asyncio.Lock()
         self._was_found = False
@@ -137,13 +138,20 @@ class Line:
         is_known = self.node_id != UNKNOWN_NODE or self._unknown_since_ms is None
         return 0 if is_known else now - (self._unknown_since_ms or now)
 
-    def lose(self, why: str, *, is_expected: bool = False) -> None:
-        """The coordinator moved or is silent: close its connections, so that nothing waits for it any longer."""
+    def lose(self, why: str, *, is_expected: bool = False, by_one_connection: bool = False) -> None:
+        """The coordinator moved or is silent: close its connections, so that nothing waits for it any longer.
+
+        If only one connection broke, the others stay open until the coordinator is found elsewhere, or is silent: on
+        one of them a JoinGroup may wait, which nothing says will not be answered.
+        """
         node_id, self.node_id = self.node_id, UNKNOWN_NODE
         if node_id == UNKNOWN_NODE or self._context.link.is_closed:
             return  # a stop closes connections under the application's last requests: the coordinator is not lost
         self._context.emit(events.CoordinatorLost(node_id, why, is_expected))
-        self._context.link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
+        if by_one_connection:
+            self._left_open_at = node_id
+        else:
+            self._context.link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
         self._on_changed()
 
     async def get_ready(self, channel: str, timeout: int) -> None:
@@ -203,12 +211,13 @@ class Line:
         Raises:
             AiogroupError: no answer; the coordinator is looked up again next time.
         """
-        node_id = UNKNOWN_NODE if written is None else written.node_id
+        node_id, is_connected = (UNKNOWN_NODE, False) if written is None else (written.node_id, True)
         try:
             async with timeout_ms(timeout):
                 if written is None:
                     node_id = await self.find()
                     connection = await self._context.link.connect(node_id, channel)
+                    is_connected = True
                     if channel == JOIN and self._asks_for_form:
                         await connection.learn_features(self._context.config.request_timeout_ms)
                     if channel != HEARTBEAT:
@@ -234,7 +243,7 @@ class Line:
             raise KafkaTimeoutError(why) from error
         except (ConnectionLostError, ProtocolError) as error:
             if self.node_id == node_id:
-                self.lose(str(error))
+                self.lose(str(error), by_one_connection=is_connected)
             if isinstance(error, ProtocolError):  # the connection is closed, so the caller must see it as lost
                 raise ConnectionLostError(str(error)) from error
             raise
@@ -298,7 +307,9 @@ class Line:
                     retriable=remedy is Remedy.RETRY,
                 )  # fmt: skip
         self._context.link.know_address(found.node_id, found.host, found.port)
-        self.node_id = found.node_id
+        if self._left_open_at not in (UNKNOWN_NODE, found.node_id):
+            self._context.link.disconnect(self._left_open_at, JOIN, HEARTBEAT, COMMIT)
+        self.node_id, self._left_open_at = found.node_id, UNKNOWN_NODE
         self._was_found = True
         self._context.emit(events.CoordinatorFound(found.node_id))
         self._on_changed()
@@ -333,10 +344,10 @@ class Coordinator(Line):
         self._changed.pulse()
         self.on_changed()
 
-    def lose(self, why: str, *, is_expected: bool = False) -> None:
+    def lose(self, why: str, *, is_expected: bool = False, by_one_connection: bool = False) -> None:
         if self.node_id != UNKNOWN_NODE:
             self.membership.handle(CoordinatorGone(), now_ms())
-        super().lose(why, is_expected=is_expected)
+        super().lose(why, is_expected=is_expected, by_one_connection=by_one_connection)
 
     async def leave(self, request: LeaveGroupRequest) -> None:
         await (super().leave(request) if self.leave_by is None else self.leave_by(request))

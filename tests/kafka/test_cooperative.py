@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from aiogroup import errors
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.telemetry import events
 from aiogroup.testing import CUT, Proxy
@@ -111,6 +113,35 @@ async def test_what_is_kept_flows_while_the_round_is_open(kafka_cluster, topic, 
             await starting
             await spread(2, first, second)
             assert await first.consumer.committed(*first.consumer.assignment()) == 10
+        await second.stop()
+        one_owner(first, second)
+
+
+@pytest.mark.parametrize("way", ["heartbeat", "heartbeat by the thread", "commit"])
+async def test_a_connection_that_breaks_beside_a_waiting_join_does_not_end_it(kafka_cluster, topic, group, way):
+    name = topic(2)
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        more = {"bootstrap_servers": proxy.bootstrap_servers, "heartbeat_thread": "thread" in way}
+        first, second = Cooperative(kafka_cluster, group, name, **more), Cooperative(kafka_cluster, group, name)
+        async with running(first):
+            await spread(2, first)
+            go = asyncio.Event()
+            second.in_callback = lambda _: go.wait()  # it rejoins after that, and the coordinator waits for it
+            starting = asyncio.create_task(second.start())
+            await until(lambda: first.count("revoked") and "joining" in first.consumer.health().why, what=first.tail)
+            joins = proxy.count(JoinGroupRequest)
+            cut = OffsetFetchRequest if way == "commit" else HeartbeatRequest
+            proxy.cut(cut, times=1)
+            if way == "commit":
+                await first.consumer.committed(*named(name, 0))
+            await until(lambda: first.count(events.CoordinatorLost), what=first.tail)
+            await first.beats(2)
+            go.set()
+            await starting
+            await spread(2, first, second)
+            assert proxy.count(JoinGroupRequest) == joins
+        assert all(each.is_expected for each in first.all(events.RebalanceFailed)), first.tail()
+        assert [len(given) for what, given in first.callbacks if what == "revoked"] in ([1], [1, 1])  # and its stop
         await second.stop()
         one_owner(first, second)
 

@@ -13,11 +13,13 @@ import pytest
 from aiogroup import ConnectionLostError, KafkaTimeoutError
 from aiogroup.config import ConsumerConfig
 from aiogroup.runtime.net.link import COMMIT, FETCH, HEARTBEAT, JOIN, METADATA, Link
+from aiogroup.runtime.net.names import Names, open_socket
 from tests.support.kafka import take
 
 NAME = "kafka.test"
 SILENT, REFUSING, LIVE = "127.0.0.2", "127.0.0.3", "127.0.0.1"
 LATE_S = 30
+KEEPS = ("IDLE", "INTVL", "CNT")
 
 
 @pytest.fixture
@@ -61,6 +63,19 @@ def port(kafka_cluster):
 
 def link_to(port, **settings):
     return Link(ConsumerConfig(bootstrap_servers=f"{NAME}:{port}", **settings))
+
+
+async def test_a_host_that_went_away_is_noticed_by_a_connection_that_only_waits(port):
+    """As one whose JoinGroup is unanswered: nothing else is sent there that could fail."""
+    (turn,) = await Names().turns(LIVE, port)
+    transport = await open_socket(asyncio.Protocol, turn, LIVE, None)
+    opened = transport.get_extra_info("socket")
+    assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    idle, interval, count = (
+        opened.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_KEEP{each}")) for each in KEEPS
+    )
+    assert idle + interval * count < 45, "longer than a session"
+    transport.abort()
 
 
 async def test_the_first_address_drops_packets_and_the_second_is_used(names, dropping, port):

@@ -7,6 +7,7 @@ import logging
 import ssl
 import time
 import traceback
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import trustme
@@ -31,11 +32,12 @@ from aiogroup import (
     TopicPartition,
 )
 from aiogroup.config import ConsumerConfig
-from aiogroup.devkafka import unsecured_jws
+from aiogroup.devkafka import Cluster, unsecured_jws
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.runtime.net.group_link import from_outside
 from aiogroup.telemetry.events import HeartbeatAcknowledged
 from tests.support.kafka import Ears, eventually
+from tests.support.workers import by_one_worker
 
 USER = "alice"
 PASSWORD = f"s3cret-of-{USER}"
@@ -52,6 +54,12 @@ class Token(AbstractTokenProvider):
     async def token(self) -> str:
         self.asked_count += 1
         return self.given
+
+
+@pytest.fixture(scope="session", params=by_one_worker("accounts"))
+def with_client_certificates():
+    with Cluster(security="SASL_SSL", users={USER: PASSWORD}, properties={"ssl.client.auth": "required"}) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -239,6 +247,43 @@ async def test_another_listeners_protocol_is_reported_with_what_to_do(secure, ou
     assert told in str(raised.value)
     assert advice in str(raised.value)
     assert "refused the credentials" not in str(raised.value)
+
+
+def loaded(context, certificate, path):
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
+    context.load_cert_chain(path)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_what_is_wrong_with_the_client_certificate_is_said(with_client_certificates, tmp_path, version):
+    cluster, other = with_client_certificates, trustme.CA()
+
+    async def why(load):
+        settings = _settings(cluster, "SSL", request_timeout_ms=3_000)
+        settings["ssl_context"].maximum_version = version
+        load(settings["ssl_context"])
+        with pytest.raises(ConnectionLostError) as raised:
+            await Consumer("secured", **settings).start()
+        return str(raised.value)
+
+    missing = await why(lambda _: None)
+    is_new = version is ssl.TLSVersion.TLSv1_3
+    assert f"with the alert {'CERTIFICATE_REQUIRED' if is_new else 'HANDSHAKE_FAILURE'}: " in missing
+    assert "requires a client certificate and got none: load one with ssl_context.load_cert_chain" in missing
+    refused = "with the alert CERTIFICATE_UNKNOWN: it refused the client certificate: it must be valid now, and issued"
+    assert refused in await why(lambda context: loaded(context, other.issue_cert("me"), tmp_path / "other.pem"))
+    past = datetime.now(UTC) - timedelta(days=1)
+    expired = other.issue_cert("me", not_after=past)
+    assert refused in await why(lambda context: loaded(context, expired, tmp_path / "expired.pem"))
+
+
+async def test_a_client_certificate_is_taken(with_client_certificates, unique_name):
+    settings = _settings(with_client_certificates, "SSL")
+    keystore = with_client_certificates.ca_pem.with_name("keystore.pem")  # whose certificate is for clients, too
+    settings["ssl_context"].load_cert_chain(keystore)
+    with_client_certificates.create_topic(topic := unique_name("topic"), 1)
+    async with Consumer(topic, group_id=unique_name("group"), **settings) as consumer:
+        assert consumer.partitions_for_topic(topic) == {0}
 
 
 async def test_a_token_provider_that_fails_is_a_typed_error_without_the_token(secure, everything_logged):

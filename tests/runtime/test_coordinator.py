@@ -13,6 +13,8 @@ from aiogroup.errors import BrokerError, KafkaTimeoutError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.membership import facts as f
 from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
+from aiogroup.protocol.messages.find_coordinator import FindCoordinatorResponse
 from aiogroup.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -23,7 +25,7 @@ from aiogroup.protocol.messages.offset_commit import OffsetCommitResponse
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.loop.clock import sleep_ms
-from aiogroup.runtime.net.link import COMMIT, Link
+from aiogroup.runtime.net.link import COMMIT, HEARTBEAT, JOIN, Link
 from tests.support.coordinator import Member
 
 LEAVE = LeaveGroupRequest(group_id="billing", members=(MemberIdentity(member_id="me"),))
@@ -159,6 +161,40 @@ async def test_what_cannot_be_written_is_left_to_the_exchange(error):
     coordinator = coordinator_of(Member(), link=link)
     link.refuses_by = error
     assert at_once(coordinator) is None
+
+
+class Moving(Link):
+    """FindCoordinator is answered with this node."""
+
+    def __init__(self):
+        super().__init__(ConsumerConfig(group_id="billing"))
+        self.found = 1
+        self.disconnected = []
+
+    async def ask_any(self, request, timeout=None, *, near=False):
+        (key,) = request.coordinator_keys
+        found = FoundCoordinator(key=key, node_id=self.found, host="kafka", port=9092, error_code=0, error_message=None)
+        return FindCoordinatorResponse(coordinators=(found,))
+
+    def disconnect(self, node_id, *channels):
+        self.disconnected += [(node_id, channel) for channel in channels]
+
+
+async def test_when_one_connection_broke_the_others_stay_until_the_coordinator_is_found_elsewhere():
+    link = Moving()
+    coordinator = coordinator_of(Member(), link=link)
+    for node_id in (1, 1, 2):
+        await coordinator.find()
+        assert not link.disconnected
+        coordinator.lose("the connection broke", by_one_connection=True)
+        assert not link.disconnected
+        link.found = node_id
+    await coordinator.find()
+    everything = [(1, JOIN), (1, HEARTBEAT), (1, COMMIT)]
+    assert link.disconnected == everything
+    link.found = 1
+    coordinator.lose("no heartbeat answered")
+    assert link.disconnected == [*everything, (2, JOIN), (2, HEARTBEAT), (2, COMMIT)]
 
 
 async def test_a_throttle_time_that_is_over_holds_nothing_up():

@@ -53,7 +53,7 @@ def test_a_node_is_lost_once():
     news, _ = waiting()
     for number in range(100):
         news.add_loss(number % 3, f"loss {number}")
-    assert news.take().losses == {0: "loss 0", 1: "loss 1", 2: "loss 2"}
+    assert news.take().losses == {0: ("loss 0", False), 1: ("loss 1", False), 2: ("loss 2", False)}
 
 
 def test_nothing_is_lost_between_two_threads():

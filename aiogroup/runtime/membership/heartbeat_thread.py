@@ -75,7 +75,8 @@ END_MS: Final = 1_000
 class _News:
     events: deque[Event] = field(default_factory=deque)
     dropped_count: int = 0
-    losses: dict[int, str] = field(default_factory=dict)  # the reason, by the id of the coordinator that was lost
+    losses: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    """By the id of the coordinator that was lost: why, and whether only by one connection."""
     facts: list[Fact] = field(default_factory=list)
 
 
@@ -102,9 +103,15 @@ class News:
     def add_event(self, event: Event) -> None:
         self._add(lambda waiting: waiting.events.append(event))
 
-    def add_loss(self, node_id: int, why: str) -> None:
+    def add_loss(self, node_id: int, why: str, *, by_one_connection: bool = False) -> None:
         """The coordinator was lost. The main loop ignores this unless it still believes in that node."""
-        self._add(lambda waiting: waiting.losses.setdefault(node_id, why))
+
+        def put(waiting: _News) -> None:
+            _, is_only_one = waiting.losses.get(node_id, ("", True))
+            if is_only_one:
+                waiting.losses[node_id] = why, by_one_connection
+
+        self._add(put)
 
     def add_fact(self, fact: Fact) -> None:
         self._add(lambda waiting: waiting.facts.append(fact) if fact not in waiting.facts else None)
@@ -150,10 +157,10 @@ class _ThreadLine(Line):
             self.node_id = snapshot.node_id
         self._on_changed()
 
-    def lose(self, why: str, *, is_expected: bool = False) -> None:
+    def lose(self, why: str, *, is_expected: bool = False, by_one_connection: bool = False) -> None:
         if self.node_id != UNKNOWN_NODE:
-            self._news.add_loss(self.node_id, why)
-        super().lose(why, is_expected=is_expected)
+            self._news.add_loss(self.node_id, why, by_one_connection=by_one_connection)
+        super().lose(why, is_expected=is_expected, by_one_connection=by_one_connection)
 
 
 class HeartbeatThread:
@@ -263,9 +270,9 @@ class HeartbeatThread:
                 self._context.emit(events.HeartbeatEventsDropped(news.dropped_count))
             for event in news.events:
                 self._context.emit(event)
-            for node_id, why in news.losses.items():
+            for node_id, (why, by_one_connection) in news.losses.items():
                 if self._coordinator.node_id == node_id:
-                    self._coordinator.lose(why)
+                    self._coordinator.lose(why, by_one_connection=by_one_connection)
             for fact in news.facts:
                 self._on_fact(fact)
             self._context.group_changed.pulse()  # an answer may have ended an outage

@@ -15,12 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-from aiokafka.conn import (  # type: ignore[attr-defined]  # the provider's home is where applications' classes come from
-    AbstractTokenProvider,
-    AIOKafkaConnection,
-    CloseReason,
-    OAuthAuthenticator,
-)
+from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError
 
 from aiogroup.config import ConsumerConfig
@@ -32,6 +27,7 @@ from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
 from aiogroup.protocol.receiver import Receiver
 from aiogroup.protocol.schema import R_co, Request, Response, negotiate
 from aiogroup.runtime.loop.clock import Alarm, now_ms
+from aiogroup.runtime.net.authentication import Session, SessionNotRenewedError, Tokens
 from aiogroup.runtime.net.names import Turn, open_socket
 
 __all__ = ["Connection", "OnAnswer", "SocketReceiver"]
@@ -43,40 +39,6 @@ FIRST_WITH_FEATURES: Final = 3
 
 OnAnswer: TypeAlias = Callable[[R_co, "asyncio.Future[R_co]"], bool]
 """Gets an answer, and the future that will hold it; returns True if the future shall not hold it."""
-
-
-class TokenError(Exception):
-    """The application's token provider raised. Only the type of its error is given, since the text may hold the
-    token.
-    """
-
-
-class _Tokens(AbstractTokenProvider):
-    """aiokafka takes no provider of another class; the application's may be any object with `async def token()`."""
-
-    def __init__(self, provider: Any) -> None:  # noqa: ANN401 (checked by the config)
-        self._provider = provider
-
-    async def token(self) -> str:
-        return await self._provider.token()  # type: ignore[no-any-return]
-
-    def extensions(self) -> Mapping[str, str]:
-        return getattr(self._provider, "extensions", dict)()
-
-
-class _Oauth(OAuthAuthenticator):
-    """aiokafka's class mistakes a refusal for a success: a refusal comes as a challenge, which must be answered by 0x01
-    (RFC 7628, 3.2.3).
-    """
-
-    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        if self._token_sent:
-            return (b"\x01", True) if payload else None
-        try:
-            return await super().step(payload)  # type: ignore[no-any-return]
-        except Exception as error:  # noqa: BLE001 (the application's code)
-            kind = type(error).__name__
-        raise TokenError(f"sasl_oauth_token_provider raised {kind}")
 
 
 class _Pending:
@@ -93,6 +55,23 @@ class _Pending:
         response: Response
         _, response = decode_response(self.request_type, self.version, frame, apart)
         return response
+
+
+_Entry: TypeAlias = "tuple[int, _Pending, asyncio.Future[Any]]"
+
+
+class _Held:
+    """The requests that wait while the session is renewed, as bytes and as what is kept of each until its answer."""
+
+    __slots__ = ("drained", "requests")
+
+    def __init__(self, drained: asyncio.Future[None]) -> None:
+        self.requests: list[tuple[bytes, _Entry]] = []
+        self.drained = drained
+
+    def on_drained(self) -> None:
+        if not self.drained.done():
+            self.drained.set_result(None)
 
 
 class _Untold:
@@ -151,9 +130,11 @@ class Connection(AIOKafkaConnection):
             sasl_plain_password=config.sasl_plain_password,
             sasl_kerberos_service_name=config.sasl_kerberos_service_name,
             sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
-            sasl_oauth_token_provider=_Tokens(config.sasl_oauth_token_provider),
+            sasl_oauth_token_provider=Tokens(config.sasl_oauth_token_provider),
             **kwargs,
         )
+        self._session = Session(self, config)
+        self._held: _Held | None = None
         self._features: dict[str, int] | None = None
         self._negotiated: dict[tuple[type[Request[Any]], int | None], int] = {}
         self._limits: dict[asyncio.Future[Any], tuple[int, int]] = {}  # until when each answer is waited for, how long
@@ -163,9 +144,6 @@ class Connection(AIOKafkaConnection):
 
     why_silent = ""
     """The text added to "the connection broke" until the first answer has arrived."""
-
-    def authenticator_oauth(self) -> _Oauth:
-        return _Oauth(sasl_oauth_token_provider=self._sasl_oauth_token_provider)
 
     @property
     def closing(self) -> asyncio.Future[None] | None:
@@ -178,6 +156,10 @@ class Connection(AIOKafkaConnection):
         if self._writer is not None:
             self._transport = self._writer.transport
         self._alarm.cancel()
+        self._session.end()
+        if self._held is not None:
+            self._requests.extend(entry for _, entry in self._held.requests)
+            self._held = None
         for _, _, answer in self._requests:
             if not answer.done():
                 answer.add_done_callback(_seen)
@@ -209,7 +191,7 @@ class Connection(AIOKafkaConnection):
             self._idle_handle = loop.call_soon(self._idle_check, weakref.ref(self))
         await self._do_version_lookup()
         if self._security_protocol.startswith("SASL"):
-            await self._do_sasl_handshake()
+            await self._session.begin()
 
     @property
     def peer(self) -> tuple[str, int] | None:
@@ -306,15 +288,41 @@ class Connection(AIOKafkaConnection):
             version = self.version_of(type(request), at_most)
         correlation_id = self._next_correlation_id()
         frame = encode_request(request, version, correlation_id, self._client_id)
-        try:
-            self._writer.transport.write(_SIZE.pack(len(frame)) + frame)
-        except OSError as error:
-            self.close(reason=CloseReason.CONNECTION_BROKEN)
-            raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke: {error}") from error
+        framed = _SIZE.pack(len(frame)) + frame
+        if self._held is None:
+            try:
+                self._writer.transport.write(framed)
+            except OSError as error:
+                self.close(reason=CloseReason.CONNECTION_BROKEN)
+                raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke: {error}") from error
         if answer is None:
             answer = self._loop.create_future()
-        self._requests.append((correlation_id, _Pending(type(request), version, on_answer), answer))
+        entry = (correlation_id, _Pending(type(request), version, on_answer), answer)
+        if self._held is None:
+            self._requests.append(entry)
+        else:
+            self._held.requests.append((framed, entry))
         return answer
+
+    # The renewal of the session: see `Session`.
+
+    def send_token(self, payload: bytes, *, is_answered: bool) -> Awaitable[Any]:
+        return self._send_sasl_token(payload, is_answered)  # type: ignore[no-any-return]
+
+    async def hold(self) -> None:
+        self._held = _Held(self._loop.create_future())
+        if self._requests:
+            await self._held.drained
+
+    def release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None and self._writer is not None:
+            for framed, entry in held.requests:
+                self._writer.transport.write(framed)
+                self._requests.append(entry)
+
+    def give_up(self, error: SessionNotRenewedError) -> None:
+        self.close(reason=CloseReason.AUTH_FAILURE, exc=error)
 
     async def answer(self, answer: asyncio.Future[R_co], timeout: int) -> R_co:
         """Wait for the future that `write` returned, at most `timeout` milliseconds.
@@ -330,6 +338,10 @@ class Connection(AIOKafkaConnection):
         except KafkaConnectionError as error:
             if isinstance(error.__cause__, ProtocolError):
                 raise ProtocolError(f"{self.host}:{self.port}: {error.__cause__}") from error
+            if isinstance(error.__cause__, SessionNotRenewedError):
+                raise ConnectionLostError(
+                    f"the connection to {self.host}:{self.port} is closed: {error.__cause__}"
+                ) from error
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke{self.why_silent}") from error
         finally:
             del self._limits[answer]
@@ -389,8 +401,11 @@ class Connection(AIOKafkaConnection):
                     answer.set_exception(error)
             if not stays_open and not answer.done():
                 answer.set_result(response)
-        self._last_action = self._loop.time()
         self._requests.popleft()
+        if self._held is None:
+            self._last_action = self._loop.time()
+        elif not self._requests:  # an idle connection stays one whose session is renewed
+            self._held.on_drained()
 
     def _end(self, error: Exception) -> None:
         self.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)

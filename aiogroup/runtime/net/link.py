@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Final, Self, TypeAlias
 
 import anyio
+from aiokafka.errors import KafkaConnectionError
 
 from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
@@ -34,8 +35,10 @@ from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms, timeout_ms, within_ms
-from aiogroup.runtime.net.connection import Connection, OnAnswer, TokenError
+from aiogroup.runtime.net.authentication import TokenError
+from aiogroup.runtime.net.connection import Connection, OnAnswer
 from aiogroup.runtime.net.names import Names, Turn
+from aiogroup.runtime.net.tls import LOAD_CLIENTS, why_tls_failed
 
 __all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
 
@@ -448,11 +451,9 @@ class Link:
             return KafkaTimeoutError(f"connecting to {where} took longer than {limit_ms} ms")
         if type(error).__name__ in AUTHENTICATION_ERRORS:
             return AuthenticationFailedError(self._why_refused(type(error).__name__, where))
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return ConnectionLostError(
-                f"cannot connect to {where}: its certificate is not trusted ({error.verify_message}); trust its "
-                "authority with ssl_context=ssl.create_default_context(cafile=...)"
-            )
+        of_tls = error.__cause__ if isinstance(error, KafkaConnectionError) and error.__cause__ else error
+        if (why := why_tls_failed(of_tls)) is not None:
+            return ConnectionLostError(f"cannot connect to {where}: {why}")
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ssl.SSLError):
             return ConnectionLostError(f"cannot connect to {where}: {error}")
         if isinstance(error, TokenError):
@@ -462,6 +463,11 @@ class Link:
             return ConnectionLostError(
                 f"{what}, which succeeded before: the broker is starting or stopping, or takes no further connection "
                 "(max.connections.per.ip), or something between here and there cuts it"
+            )
+        if isinstance(error, KafkaConnectionError) and self._config.security_protocol.endswith("SSL"):
+            return ConnectionLostError(
+                f"cannot connect to {where}: it closed the connection after the TLS handshake. If it requires a client "
+                f"certificate (ssl.client.auth there), {LOAD_CLIENTS}"
             )
         return ConnectionLostError(
             f"{what}. The listener of this port probably speaks another protocol than "

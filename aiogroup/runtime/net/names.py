@@ -35,6 +35,11 @@ Turn: TypeAlias = tuple[AddrInfo, ...]
 SECOND_FAMILY_AFTER_S: Final = 0.25
 """RFC 8305's delay before the next address is tried beside the one that has not answered."""
 
+KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPALIVE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""After how many seconds of silence the system asks whether the peer is still there, how often, and how many times; the
+second name is macOS's for the first. A host that went away sends nothing, and an answer to JoinGroup may take minutes.
+"""
+
 _under_way: dict[tuple[int, str], Future[list[AddrInfo]]] = {}
 """The look-ups under way, by process and name: in a forked process those of its parent never end."""
 
@@ -90,6 +95,11 @@ async def open_socket(
 
         connected = await start_connection(turn, happy_eyeballs_delay=SECOND_FAMILY_AFTER_S)
         transport, _ = await loop.create_connection(factory, sock=connected, ssl=tls, server_hostname=server)
+    if (opened := transport.get_extra_info("socket")) is not None:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEP_ALIVE.items():
+            if (option := getattr(socket, name, None)) is not None:
+                opened.setsockopt(socket.IPPROTO_TCP, option, value)
     return transport
 
 
