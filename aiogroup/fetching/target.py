@@ -6,9 +6,11 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.fetching.tally import Tally
 from aiogroup.structs import TopicPartition
 
-__all__ = ["PREFERRED_REPLICA_MS", "UNKNOWN", "FetchTarget"]
+__all__ = ["FORBIDDEN", "PREFERRED_REPLICA_MS", "UNKNOWN", "FetchTarget"]
 
 UNKNOWN = -1
+FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
+"""The `error` of a partition that may not be read."""
 PREFERRED_REPLICA_MS = 300_000
 """How long a preferred replica is used before the leader is asked again (metadata.max.age in Java)."""
 
@@ -36,7 +38,7 @@ class FetchTarget:
     backoff_until_ms: int
     failures_count: int
     error: str
-    """The error of the last fetch, "" if it had none."""
+    """The error of the last fetch, or of the look-up of the position before it; "" if it had none."""
     preferred_replica: int
     preferred_until_ms: int
 

@@ -46,6 +46,10 @@ class Topics:
             self._look_at_missing({name: code for name, code in errors.items() if code not in REFUSED_TOPIC}, now_ms),
         )
 
+    def forbidden(self) -> Set[str]:
+        """Topics that brokers do not even describe to us."""
+        return {name for name, code in self._refused.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
     def missing(self, cluster: Cluster) -> Set[str]:
         """Topics that were looked for and not found, and that no other answer has brought meanwhile."""
         return self._missing_since_ms.keys() - cluster.topics.keys()

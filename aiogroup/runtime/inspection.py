@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from aiogroup.errors import FencedInstanceIdError, named
+from aiogroup.fetching.target import FORBIDDEN, UNKNOWN
 from aiogroup.runtime.engine import Engine
 from aiogroup.runtime.group import GroupHealth
 from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.net.link import FETCH
 from aiogroup.telemetry.health import Health, HealthStatus, Since
 from aiogroup.values import dataclass
 
@@ -61,25 +63,33 @@ def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: in
         status, why = HealthStatus.JOINING, "nothing is subscribed or assigned"
     elif subscription.pattern is not None and not subscription.names():
         why += f"; no topic matches {subscription.pattern.pattern!r}"
-    reads_nothing = bool(missing) and engine.following.topics_named() <= set(missing)
+    forbidden = [each.tp for each in engine.context.assignment if each.target.error == FORBIDDEN]
+    unread = sorted({tp.topic for tp in forbidden} | engine.following.topics.forbidden())
+    reads_nothing = bool(missing or unread) and engine.following.topics_named() <= {*missing, *unread}
+    if reads_nothing and status is HealthStatus.READY:
+        why = "nothing to read"
     if missing:
-        why = "nothing to read" if reads_nothing and status is HealthStatus.READY else why
         why += f"; no broker knows {', '.join(missing)}"
     overdue = [each.tp for each in engine.context.assignment if each.lanes is not None and each.lanes.is_overdue]
     if overdue:
         why += f"; no job moved what is pending of {named(overdue)}"
+    if unread:
+        why += f"; READ is not granted on the topic: {', '.join(unread)}"
     if group.held:
         why += f"; where {named(group.held)} begin is not committed: {group.why_held}"
-    if status is not HealthStatus.PARKED and (silence := group.silence or _fetch_silence(engine, now)):
+    if status is not HealthStatus.PARKED and (
+        silence := group.silence or _fetch_silence(engine, now) or _never_connected(engine)
+    ):
         return _State(HealthStatus.UNREACHABLE, silence)
     if status is not HealthStatus.READY:
         return _State(status, why)
     if engine.recovery.is_catching_up() and not overdue:  # what is overdue is pending, too
         return _State(HealthStatus.CATCHING_UP, why)
-    if not (missing or overdue or group.held):
+    if not (missing or overdue or group.held or unread):
         return _State(HealthStatus.READY, why)
-    is_held = bool(group.held) and len(group.held) == len(engine.context.assignment)
-    return _State(HealthStatus.DEGRADED, why, reads_nothing or is_held)
+    stands = {*group.held, *forbidden}
+    is_all = reads_nothing or (bool(stands) and len(stands) == len(engine.context.assignment))
+    return _State(HealthStatus.DEGRADED, why, is_all)
 
 
 def _since_request_ms(engine: Engine, now: int) -> int | None:
@@ -92,3 +102,11 @@ def _fetch_silence(engine: Engine, now: int) -> str:
     limit_ms = max(UNANSWERED_FETCH_MS, 2 * engine.context.config.fetch_max_wait_ms)
     unanswered_ms = engine.fetchers.unanswered_ms(now)
     return f"no broker has answered a fetch for {unanswered_ms} ms" if unanswered_ms >= limit_ms else ""
+
+
+def _never_connected(engine: Engine) -> str:
+    """A message if there are leaders, and none of them could be connected since it has its address."""
+    link = engine.context.link
+    leaders = {link.cluster.leader(each.tp) for each in engine.context.assignment} - {UNKNOWN}
+    failed = [link.why_never_connected(each, FETCH) for each in sorted(leaders)]
+    return f"no leader can be connected: {', '.join(failed[:3])}" if failed and all(failed) else ""

@@ -27,7 +27,8 @@ class HealthStatus(StrEnum):
     STARTING = "starting"
     """No broker has answered yet."""
     UNREACHABLE = "unreachable"
-    """No heartbeat was answered for a session, or no fetch of any leader for 30 s. A restart would not help."""
+    """No heartbeat was answered for a session, or no fetch of any leader for 30 s, or no leader could be connected even
+    once. A restart would not help."""
     JOINING = "joining"
     """The group has not given the consumer an assignment since its start (an empty one is one), or nothing is
     subscribed."""
@@ -36,8 +37,8 @@ class HealthStatus(StrEnum):
     CATCHING_UP = "catching_up"
     """Ranges of the backlog are pending, and are read beside new records (KIP-333)."""
     DEGRADED = "degraded"
-    """The consumer reads, but some of its topics do not exist, no job reads the ranges left to jobs (KIP-333), or where
-    some partitions begin could not be committed yet."""
+    """The consumer reads, but some of its topics do not exist or may not be read, no job reads the ranges left to jobs
+    (KIP-333), or where some partitions begin could not be committed yet."""
     READY = "ready"
     """The consumer reads, or waits for records; also with lag, and without a partition for this member."""
 

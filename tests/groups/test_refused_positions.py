@@ -1,10 +1,14 @@
-"""A topic whose committed offsets may not be read: the application hears of it, and other topics flow."""
+"""A topic that may not be read: the application hears of it, health names it, and other topics flow."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from itertools import product
 
-from aiogroup import Consumer, TopicAuthorizationError
+import pytest
+
+from aiogroup import Consumer, HealthStatus, TopicAuthorizationError
 from aiogroup.embedded import Broker, run_virtual
 
 
@@ -34,5 +38,38 @@ def test_one_topic_that_is_refused_ends_no_consumer():
                     continue
             assert seen == ["t", "u"]
             await consumer.stop()
+
+    run_virtual(script())
+
+
+@pytest.mark.parametrize(
+    ("api", "group_id"),
+    [*product(["Fetch", "ListOffsets", "Metadata"], ["g", None]), ("OffsetFetch", "g")],
+)
+@pytest.mark.parametrize("topics", [("t", "u"), ("u",)])
+def test_health_names_the_topic_until_it_may_be_read(api, group_id, topics):
+    async def script():
+        async with Broker() as broker:
+            for topic in topics:
+                broker.create_topic(topic)
+            servers = broker.bootstrap_servers
+            more = {"metadata_max_age_ms": 1_000, "auto_offset_reset": "earliest"}
+            async with Consumer(bootstrap_servers=servers, group_id=group_id, **more) as consumer:
+
+                async def read():
+                    with suppress(TopicAuthorizationError):
+                        await consumer.getmany(timeout_ms=2_000)
+                    return consumer.health()
+
+                with broker.error(api, "TOPIC_AUTHORIZATION_FAILED", topic="u", times=None):
+                    consumer.subscribe(topics)
+                    for _ in range(5):
+                        health = await read()
+                    assert health.status is HealthStatus.DEGRADED
+                    assert health.why.endswith("; READ is not granted on the topic: u")
+                    assert (health.is_alive, health.is_ready) == (True, len(topics) > 1)
+                for _ in range(5):
+                    health = await read()
+                assert health.status is HealthStatus.READY
 
     run_virtual(script())

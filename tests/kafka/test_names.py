@@ -6,15 +6,19 @@ import asyncio
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
-from aiogroup import ConnectionLostError, KafkaTimeoutError
+from aiogroup import ConnectionLostError, HealthStatus, KafkaTimeoutError
 from aiogroup.config import ConsumerConfig
+from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.runtime.net.link import COMMIT, FETCH, HEARTBEAT, JOIN, METADATA, Link
 from aiogroup.runtime.net.names import Names, open_socket
-from tests.support.kafka import take
+from aiogroup.testing import Proxy
+from aiogroup.testing.addresses import teller_of
+from tests.support.kafka import eventually, take
 
 NAME = "kafka.test"
 SILENT, REFUSING, LIVE = "127.0.0.2", "127.0.0.3", "127.0.0.1"
@@ -46,6 +50,7 @@ def dropping():
         def fill(address, port):
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             full = stack.enter_context(socket.socket(family))
+            full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             full.bind((address, port))
             full.listen(0)
             for _ in range(4):
@@ -59,6 +64,12 @@ def dropping():
 @pytest.fixture
 def port(kafka_cluster):
     return int(kafka_cluster.bootstrap_servers.split(",")[0].rpartition(":")[2])
+
+
+def _listening(address, port):
+    """A socket that takes connections there; `None` while another test's are ending."""
+    with suppress(OSError):
+        return socket.create_server((address, port))
 
 
 def link_to(port, **settings):
@@ -76,6 +87,37 @@ async def test_a_host_that_went_away_is_noticed_by_a_connection_that_only_waits(
     )
     assert idle + interval * count < 45, "longer than a session"
     transport.abort()
+
+
+@pytest.mark.parametrize("with_group", [True, False])
+async def test_advertised_names_that_nobody_knows_are_no_broker_that_can_be_reached(names, make_place, with_group):
+    place = make_place()
+
+    def nobody_knows():
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    names[0][NAME] = nobody_knows
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(MetadataRequest, at_unknown_name)
+        if with_group:  # which the consumer does not reach either: assigned partitions are read without its coordinator
+            proxy.rewrite(FindCoordinatorRequest, at_unknown_name)
+        group_id = place.group if with_group else None
+        consumer = place.unsubscribed(bootstrap_servers=proxy.bootstrap_servers, group_id=group_id)
+        consumer.assign([place.tp()])
+        async with consumer:
+            began_at = time.monotonic()
+            await eventually(lambda: consumer.health().status is HealthStatus.UNREACHABLE)
+            assert time.monotonic() - began_at < 5
+            assert f"no leader can be connected: node 1 at {NAME}:9092" in consumer.health().why
+            assert not consumer.health().is_ready
+            proxy.clear()
+            await eventually(lambda: consumer.health().status is HealthStatus.READY)
+
+
+def at_unknown_name(exchange):
+    teller = teller_of(exchange.header.api_key, exchange.header.api_version)
+    nodes = teller.nodes(exchange.response)
+    return teller.moved(exchange.response, NAME, {teller.id_of(each): 9092 for each in nodes})
 
 
 async def test_the_first_address_drops_packets_and_the_second_is_used(names, dropping, port):
@@ -107,7 +149,7 @@ async def test_an_attempt_that_is_given_up_early_leaves_another_address_for_the_
 
 async def test_an_address_that_takes_connections_and_says_nothing_has_its_turn_only(names, port):
     names[0][NAME] = [SILENT, LIVE]
-    silent = socket.create_server((SILENT, port))
+    silent = await eventually(lambda: _listening(SILENT, port))
     with silent:
         async with link_to(port, request_timeout_ms=4_000) as link, asyncio.timeout(LATE_S):
             assert (await link.connect(-1, METADATA)).peer == (LIVE, port)

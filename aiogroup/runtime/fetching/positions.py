@@ -14,6 +14,7 @@ from aiogroup.config import FROM_EARLIEST, ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, TopicAuthorizationError, named
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
+from aiogroup.fetching.target import FORBIDDEN
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.offsets.commit_plan import Committed
 from aiogroup.protocol.errors import ErrorCode
@@ -141,6 +142,11 @@ class Positions:
             await self._resolve_policy([each for each in of if each not in ours], until_ms, most_attempts)
             if failure is not None:
                 raise failure
+        except TopicAuthorizationError as error:
+            for each in partitions:
+                if each.tp.topic in error.topics:
+                    each.target.error = FORBIDDEN
+            raise
         finally:
             for each in partitions:
                 self._asked.pop(each, None)

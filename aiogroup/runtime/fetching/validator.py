@@ -10,6 +10,7 @@ from aiogroup.config import parse_reset_policy
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
+from aiogroup.fetching.target import FORBIDDEN
 from aiogroup.fetching.truncation import Action, EpochEnd, EpochRemedy, Search, act, is_news, leader_of, narrow
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.epoch_ends import ANSWER_MS, EpochAnswer, ask_epoch_ends
@@ -131,6 +132,7 @@ class Validator:
             why = "the answer lacks it" if found is None else found.error
             self._context.emit(events.FetchFailed(node_id, tp.topic, tp.partition, f"checking the position: {why}"))
             if found is not None and found.remedy is EpochRemedy.NOT_AUTHORIZED:
+                partition.target.error = FORBIDDEN
                 self._context.inbox.put(TopicAuthorizationError([tp.topic]))
             self._retry([partition])
 

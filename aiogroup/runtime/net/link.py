@@ -204,6 +204,13 @@ class Link:
                 return slot.connection
         return None
 
+    def why_never_connected(self, node_id: int, channel: str) -> str:
+        """Empty unless every attempt to connect to the node's address has failed so far."""
+        slot, broker = self._slots.get((node_id, channel)), self.cluster.brokers.get(node_id)
+        if slot is None or broker is None or slot.connection is not None or not slot.failures_count:
+            return ""
+        return f"node {node_id} at {broker.host}:{broker.port}"
+
     def ready(self, node_id: int, channel: str) -> Connection | None:
         """The open connection to a node, if a request may be written to it now."""
         connection = self.opened(node_id, channel)
