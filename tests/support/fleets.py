@@ -177,7 +177,7 @@ def random_lines(r, group):
     """Anything in any order: several lives, clocks that differ, copies, late lines, and no end."""
     lines = []
     for number in range(r.randrange(1, 5)):
-        at, seq, ahead_ms = r.randrange(100_000), r.randrange(3), r.choice([0, 0, 5_000, -7_000])
+        at, seq, ahead_ms = r.randrange(10_000, 100_000), r.randrange(3), r.choice([0, 0, 5_000, -7_000])
         for _ in range(r.randrange(1, 30)):
             at += r.choice([0, 1, 500, 10_000, r.randrange(90_000)])
             seq = 0 if r.random() < 0.03 else seq + 1

@@ -17,6 +17,7 @@ __all__ = [
     "ENDING",
     "HEARD",
     "INCIDENTS",
+    "NUMBER",
     "SETTINGS",
     "SILENCE_MS",
     "Incident",
@@ -37,6 +38,8 @@ SETTINGS: Final = (
     "parallel_min_backlog",
 )
 """The settings of a sample that are numbers, in the order of `Stretch.settings`."""
+NUMBER: Final = "^[0-9]{1,18}$"
+"""Such a text is one that fits into a long."""
 ENDING: Final = ("consumer_stopped",)
 """No line of the same life comes after these. A member that failed goes on to tell what it lost, and is sampled."""
 HEARD: Final = ("heartbeat_acknowledged", "rebalance_completed")
