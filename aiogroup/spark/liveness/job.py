@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Advice", "Damaged", "advise", "histogram_rows", "stretch_rows"]
 
-MEMBER: Final = ("group", "client_id", "host", "pid")
+MEMBER: Final = ("group", "client_id", "host", "pid", "consumer_number")
 ORDER: Final = ("at_ms", "seq", "mono_ms", "event")
 TOLD: Final = (
     "rebalance_started", "member_moved", "rebalance_waiting_for_application", "rebalance_completed", "member_failed",
@@ -131,7 +131,8 @@ def _place() -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
     group = F.when(F.col(CORRUPT).isNull() & (F.col("group") != ""), F.col("group")).alias("group")
-    own = {"group": group, "client_id": F.coalesce("client_id", F.lit("")).alias("client_id")}
+    missing = {"client_id": "", "consumer_number": 0}
+    own = {name: F.coalesce(name, F.lit(value)).alias(name) for name, value in missing.items()} | {"group": group}
     return [own.get(name, F.col(name)) for name in (*MEMBER, *ORDER)]
 
 
@@ -274,6 +275,7 @@ def _stretch(row: Row) -> Stretch:
         client_id=row["client_id"],
         host=row["host"],
         pid=row["pid"],
+        consumer_number=row["consumer_number"],
         life=row["life"],
         turn=row["turn"],
         first_at_ms=row["first_at_ms"],

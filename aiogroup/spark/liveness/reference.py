@@ -55,7 +55,8 @@ def _by_member(lines: Iterable[Line]) -> Iterator[list[Line]]:
     members: dict[tuple[Any, ...], dict[tuple[Any, ...], Line]] = defaultdict(dict)
     for line in lines:
         if line.get("group"):
-            member = (line["group"], line.get("client_id") or "", line["host"], line["pid"])
+            whose = (line["group"], line.get("client_id") or "", line["host"], line["pid"])
+            member = (*whose, line.get("consumer_number") or 0)
             members[member].setdefault((line["mono_ms"], line["event"], line["seq"]), line)
     for _, own in sorted(members.items()):
         yield sorted(own.values(), key=lambda line: (line["at_ms"], line["seq"], line["mono_ms"], line["event"]))
@@ -105,6 +106,7 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
         client_id=first.get("client_id") or "",
         host=first["host"],
         pid=first["pid"],
+        consumer_number=first.get("consumer_number") or 0,
         life=life,
         turn=turn,
         first_at_ms=first["at_ms"],

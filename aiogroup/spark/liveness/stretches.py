@@ -3,9 +3,10 @@
 Everything else is computed from these rows and from the merged histograms. The reference makes them from lines, the job
 makes them with Spark; what follows is the same code.
 
-A member is named by its client id, host and process. A new **life** of it begins when the last line told of its end,
-and when the sequence numbers begin again: in a container a new process often has the host and the number of the old
-one. A process that counts on after a silence was paused, or its log has a hole.
+A member is named by its client id, host, process and number among its consumers (0 in an older log). A new **life** of
+it begins when the last line told of its end, and when the sequence numbers begin again: in a container a new process
+often has the host and the number of the old one. A process that counts on after a silence was paused, or its log has a
+hole.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Stretch(NamedTuple):
     client_id: str
     host: str
     pid: int
+    consumer_number: int
     life: int
     turn: int
     first_at_ms: int
@@ -113,4 +115,10 @@ class Stretch(NamedTuple):
 
     @property
     def member(self) -> str:
-        return f"{self.client_id}@{self.host}:{self.pid}"
+        number = f"#{self.consumer_number}" if self.consumer_number else ""
+        return f"{self.client_id}@{self.host}:{self.pid}{number}"
+
+    @property
+    def place(self) -> tuple[str, str, str, int, int, int, int]:
+        """Whose stretch it is, and which: no two have the same."""
+        return self.group, self.client_id, self.host, self.pid, self.consumer_number, self.life, self.turn
