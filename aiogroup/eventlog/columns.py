@@ -30,6 +30,7 @@ class Envelope:
     event: str
     group: str | None
     client_id: str | None
+    consumer_number: int | None
     member_id: str | None
     host: str
     pid: int

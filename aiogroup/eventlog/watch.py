@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +25,8 @@ SETTINGS: Final = (
     "registration_timeout_ms", "expansion_timeout_ms", "parallel_min_backlog", "group_instance_id", "heartbeat_thread",
     "enable_parallel_rebalance",
 )  # fmt: skip
+_next_number: Final = itertools.count().__next__
+"""Counts the consumers of this process that were watched: two may have one group and one client id."""
 SILENT: Final = "joining"
 """The state in which a member need not send heartbeats."""
 
@@ -37,6 +40,7 @@ class Watch:
         self, consumer: Observed, write: Write, on_failed: Callable[[], None], interval_ms: int, *, every_event: bool
     ) -> None:
         self.meter = Meter()
+        self._number = _next_number()
         self._consumer = weakref.ref(consumer)
         self._write = write
         self._on_failed = on_failed
@@ -106,6 +110,7 @@ class Watch:
         return {
             "group": self._config.group_id,
             "client_id": self._config.client_id,
+            "consumer_number": self._number,
             "member_id": member[0] or None if member is not None else None,
         }
 

@@ -14,7 +14,7 @@ from aiogroup.eventlog.columns import Envelope, EventsDropped, Sample, columns, 
 from aiogroup.eventlog.lines import SAMPLE_BYTES, Lines
 from aiogroup.telemetry import events
 
-WHOSE = {"group": "billing", "client_id": "app", "member_id": "app-1"}
+WHOSE = {"group": "billing", "client_id": "app", "consumer_number": 0, "member_id": "app-1"}
 SECRET = "s3cret-of-alice"
 
 
@@ -149,7 +149,7 @@ NAMES = (
 def test_a_sample_is_short_whatever_is_in_it(count):
     """Every bucket there is, with counts that no interval can have."""
     sample = sample_of({name: {str(bucket): count for bucket in range(160)} for name in NAMES})
-    whose = {"group": "g" * 249, "client_id": "c" * 500, "member_id": "m" * 500}
+    whose = {"group": "g" * 249, "client_id": "c" * 500, "consumer_number": 10**6, "member_id": "m" * 500}
     line = Lines().of(sample, whose, 10**13, 10**12)
     assert len(line) <= SAMPLE_BYTES
     told = json.loads(line)

@@ -152,6 +152,31 @@ def test_every_damaged_file_is_told_and_the_others_are_read(spark, tmp_path):
     assert {each.file for each in advise(within).damaged} == expected.keys(), "no bound leaves them out"
 
 
+ODD = [
+    *({name: None} for name in ("at_ms", "mono_ms", "seq", "event", "host", "pid", "version")),
+    *({name: value} for name in ("at_ms", "pid", "seq") for value in ("text", 1.5, 2**70)),
+    {"at_ms": 10**18},
+    {"at_ms": -1},
+]
+HARMLESS = [
+    {"group": ""},
+    {"event": "sample", "settings": {"session_timeout_ms": "9" * 30}, "histograms": {"record_ms": {"0": 3}}},
+    {"event": "sample", "settings": None, "histograms": {"record_ms": {"text": 3, "99999": 1, "5": None, "6": -2}}},
+    {"event": "sample", "histograms": {"record_ms": None}},
+    {"generation": None, "partitions": None, "duration_ms": -3},
+]
+
+
+def test_lines_that_lack_what_places_them_are_no_events_and_odd_values_harm_nobody(spark, tmp_path):
+    """As another program, or an older version, might write them."""
+    lines = [json.loads(line(number)) | odd for number, odd in enumerate([*ODD, *HARMLESS])]
+    (tmp_path / "a.jsonl").write_text(line(99) + "".join(json.dumps(each) + "\n" for each in lines))
+    advice = advise(read_events(spark, tmp_path))
+    assert advice.corrupt_count == len(ODD)
+    assert [each.story.group for each in advice.findings] == ["billing"]
+    assert "billing" in page(advice)
+
+
 def test_half_of_the_last_line_of_a_writer_that_was_killed_is_no_event(spark, tmp_path):
     text = line(1)
     for count in range(1, len(text) - 1):

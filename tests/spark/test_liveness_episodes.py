@@ -293,6 +293,24 @@ def test_a_member_that_failed_and_is_killed_later_did_not_crash():
     assert (life.cause, life.ended_at_ms) == ("failed", 1_062_000)
 
 
+def test_consumers_of_one_process_with_one_client_id_are_members_each():
+    fleet = Fleet()
+    a, b = (fleet.member("a", number=number) for number in range(2))
+    fleet.rebalance(1_000_000, [a])
+    fleet.rebalance(1_010_000, [a, b])
+    fleet.quiet(1_011_000, 1_061_000, [a, b])
+    a.stop(1_062_000)
+    fleet.rebalance(1_062_010, [b])
+    fleet.quiet(1_063_000, 1_120_000, [b])
+    told = [(each.cause, each.caused_by, each.members_count) for each in story(fleet).rebalances]
+    assert told == [
+        ("joined", "app-a@host-a:1", 1), ("joined", "app-a@host-a:1#1", 2), ("left", "app-a@host-a:1", 1),
+    ]  # fmt: skip
+    assert {each.member: each.cause for each in story(fleet).of("life")} == {
+        "app-a@host-a:1": "stop", "app-a@host-a:1#1": "open",
+    }  # fmt: skip
+
+
 def test_a_clock_that_is_set_back_a_little_is_no_new_process():
     fleet, (a, *_) = three()
     a.ahead_ms = -2_000

@@ -37,6 +37,7 @@ class Member:
     client_id: str
     host: str
     pid: int = 1
+    number: int | None = None
     ahead_ms: int = 0
     settings: dict = field(default_factory=dict)
 
@@ -47,6 +48,7 @@ class Member:
             "event": event,
             "group": self.fleet.group,
             "client_id": self.client_id,
+            "consumer_number": self.number,
             "member_id": f"{self.client_id}-id",
             "host": self.host,
             "pid": self.pid,
@@ -177,7 +179,7 @@ def random_lines(r, group):
     """Anything in any order: several lives, clocks that differ, copies, late lines, and no end."""
     lines = []
     for number in range(r.randrange(1, 5)):
-        at, seq, ahead_ms = r.randrange(100_000), r.randrange(3), r.choice([0, 0, 5_000, -7_000])
+        at, seq, ahead_ms = r.randrange(10_000, 100_000), r.randrange(3), r.choice([0, 0, 5_000, -7_000])
         for _ in range(r.randrange(1, 30)):
             at += r.choice([0, 1, 500, 10_000, r.randrange(90_000)])
             seq = 0 if r.random() < 0.03 else seq + 1
@@ -187,7 +189,8 @@ def random_lines(r, group):
             own = _random_sample(r) if event == "sample" else KINDS[event](r)
             lines.append(
                 {"at_ms": at + ahead_ms, "mono_ms": at, "seq": seq, "event": event, "group": group,
-                 "client_id": f"app-{number % 2}", "member_id": None, "host": f"host-{number % 3}", "pid": 1,
+                 "client_id": f"app-{number % 2}", "consumer_number": r.choice([None, 0, number // 2]),
+                 "member_id": None, "host": f"host-{number % 3}", "pid": 1,
                  "version": 1, **own}
             )  # fmt: skip
     lines += r.choices(lines, k=r.randrange(5))

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from aiogroup.telemetry.meter import bounds_of
 
-__all__ = ["Bucket", "Histogram", "Interval", "above", "edges", "greatest", "merge", "quantile", "size"]
+__all__ = ["BUCKET", "Bucket", "Histogram", "Interval", "above", "edges", "greatest", "merge", "quantile", "size"]
+
+
+BUCKET: Final = "^[0-9]{1,3}$"
+"""The text of a bucket: no value of a millisecond clock is in a later one."""
 
 
 class Bucket(NamedTuple):

@@ -92,7 +92,7 @@ class Story(NamedTuple):
 
 def story_of(group: str, stretches: Iterable[Stretch]) -> Story:
     """Join what the members of a group told; the order of the stretches does not matter."""
-    told = _filled(sorted(stretches, key=lambda each: each[:6]))
+    told = _filled(sorted(stretches, key=lambda each: each.place))
     skews = skews_of(told)
     log_end_ms = end_of([each._replace(last_at_ms=each.last_at_ms - _ahead(each.host, skews)) for each in told])
     lives = lives_of(told, skews, log_end_ms)

@@ -138,7 +138,7 @@ def _same_generation(stretches: Iterable[Stretch]) -> Iterator[list[Stretch]]:
         if each.generation is not None:
             generations[each.generation].append(each)
     for _, views in sorted(generations.items()):
-        views.sort(key=lambda each: (_answered_at(each), each[:6]))
+        views.sort(key=lambda each: (_answered_at(each), each.place))
         together: list[Stretch] = []
         seen: set[str] = set()
         for each in views:

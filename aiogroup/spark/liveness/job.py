@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiogroup.spark.liveness.advice import ENOUGH, Enough, Findings, Proposal, findings_of
-from aiogroup.spark.liveness.buckets import Bucket
+from aiogroup.spark.liveness.buckets import BUCKET, Bucket
 from aiogroup.spark.liveness.episodes import story_of
 from aiogroup.spark.liveness.errors import EventsError, first_line
 from aiogroup.spark.liveness.schema import CORRUPT, DAMAGE, FILE
@@ -22,6 +22,7 @@ from aiogroup.spark.liveness.stretches import (
     ENDING,
     HEARD,
     INCIDENTS,
+    NUMBER,
     SETTINGS,
     SILENCE_MS,
     Incident,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Advice", "Damaged", "advise", "histogram_rows", "stretch_rows"]
 
-MEMBER: Final = ("group", "client_id", "host", "pid")
+MEMBER: Final = ("group", "client_id", "host", "pid", "consumer_number")
 ORDER: Final = ("at_ms", "seq", "mono_ms", "event")
 TOLD: Final = (
     "rebalance_started", "member_moved", "rebalance_waiting_for_application", "rebalance_completed", "member_failed",
@@ -126,11 +127,13 @@ def stretch_rows(events: DataFrame) -> DataFrame:
 
 
 def _place() -> list[Column]:
-    """Whose line it is, and where it stands among those."""
+    """Whose line it is, and where it stands among those. What is no event is nobody's, whatever could be read of it."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    client_id = F.coalesce("client_id", F.lit("")).alias("client_id")
-    return [client_id if name == "client_id" else F.col(name) for name in (*MEMBER, *ORDER)]
+    group = F.when(F.col(CORRUPT).isNull() & (F.col("group") != ""), F.col("group")).alias("group")
+    missing = {"client_id": "", "consumer_number": 0}
+    own = {name: F.coalesce(name, F.lit(value)).alias(name) for name, value in missing.items()} | {"group": group}
+    return [own.get(name, F.col(name)) for name in (*MEMBER, *ORDER)]
 
 
 def _needed() -> list[Column]:
@@ -140,7 +143,7 @@ def _needed() -> list[Column]:
     event, is_sample = F.col("event"), F.col("event") == "sample"
     heard = F.when(event.isin(*HEARD), F.col("at_ms")).when(is_sample, F.col("at_ms") - F.col("since_heartbeat_ms"))
     settings = [F.col("settings")[name] for name in SETTINGS]
-    numbers = [F.when(each.rlike("^[0-9]+$"), each.cast("long")).alias(f"s{n}") for n, each in enumerate(settings)]
+    numbers = [F.when(each.rlike(NUMBER), each.cast("long")).alias(f"s{n}") for n, each in enumerate(settings)]
     name = F.col("settings")["group_instance_id"]
     told = F.struct(
         "why",
@@ -272,6 +275,7 @@ def _stretch(row: Row) -> Stretch:
         client_id=row["client_id"],
         host=row["host"],
         pid=row["pid"],
+        consumer_number=row["consumer_number"],
         life=row["life"],
         turn=row["turn"],
         first_at_ms=row["first_at_ms"],
@@ -305,13 +309,14 @@ def histogram_rows(events: DataFrame) -> DataFrame:
     from pyspark.sql import Window  # noqa: PLC0415 (an extra)
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    samples = events.where((F.col("event") == "sample") & F.col("group").isNotNull())
+    samples = events.where(F.col("event") == "sample")
     own = Window.partitionBy(*MEMBER).orderBy(*ORDER)
     marked = samples.select(*_place(), "bucket_step", "histograms").withColumn("is_copy", _is_copy(_before(own)))
-    once = marked.where(~F.col("is_copy"))
+    once = marked.where(~F.col("is_copy") & F.col("group").isNotNull())
     named = once.select("group", "bucket_step", F.explode("histograms").alias("name", "counts"))
     counted = named.select("group", "name", "bucket_step", F.explode("counts").alias("bucket", "count"))
     step = F.coalesce("bucket_step", F.lit(1)).alias("step")
+    counted = counted.where(F.col("bucket").rlike(BUCKET) & (F.col("count") > 0))
     return counted.groupBy("group", "name", F.col("bucket").cast("long").alias("bucket"), step).agg(
         F.sum("count").alias("count")
     )

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from aiogroup.errors import ConfigError
 from aiogroup.spark.access import Access
 from aiogroup.spark.liveness.errors import EventsError, first_line
-from aiogroup.spark.liveness.schema import CORRUPT, DAMAGE, FILE, UNKNOWN, event_schema
+from aiogroup.spark.liveness.schema import CORRUPT, DAMAGE, FILE, UNKNOWN, event_schema, required
 from aiogroup.spark.reading import check_connector
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ CODECS: Final = ",".join(
 """Hadoop's own codec of zstd needs a native library that PySpark does not bring; this one is Java, among its jars."""
 COMPRESSED: Final = (".gz", ".deflate", ".bz2", ".zst")
 """The ends of the names of files that these codecs read."""
+MOST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: what is later is no instant in milliseconds."""
 UNREAD: Final = "FAILED_READ_FILE"
 """What Spark calls the errors of files."""
 LOGGERS: Final = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
@@ -267,7 +269,10 @@ def _parsed(lines: DataFrame) -> DataFrame:
         return ~name.isin(known)
 
     parsed = lines.where(F.trim(line) != "").select(line, PATH, F.from_json(line, schema).alias("read"))
-    is_event = F.col("read.event").isNotNull() & F.col("read.at_ms").isNotNull()
+    is_event = F.col("read.at_ms").between(0, MOST_MS)
+    for name in required():
+        is_event = is_event & F.col(f"read.{name}").isNotNull()
+    is_event = F.coalesce(is_event, F.lit(False))
     return parsed.select(
         *(F.col(f"read.{name}").alias(name) for name in known),
         F.map_filter(F.from_json(line, "map<string,string>"), is_new).alias(UNKNOWN),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from aiogroup.spark.liveness.buckets import Bucket
+from aiogroup.spark.liveness.buckets import BUCKET, Bucket
 from aiogroup.spark.liveness.stretches import (
     ENDING,
     HEARD,
     INCIDENTS,
+    NUMBER,
     SETTINGS,
     SILENCE_MS,
     Incident,
@@ -41,7 +43,9 @@ def histograms_of(lines: Iterable[Line]) -> dict[str, dict[str, dict[Bucket, int
     for own in _by_member(lines):
         for line in own:
             for name, counts in (line.get("histograms") or {}).items():
-                for index, count in counts.items():
+                for index, count in (counts or {}).items():
+                    if not re.fullmatch(BUCKET, index) or (count or 0) <= 0:
+                        continue
                     found[line["group"]][name][Bucket(int(index), line.get("bucket_step") or 1)] += count
     return {group: {name: dict(counts) for name, counts in named.items()} for group, named in found.items()}
 
@@ -50,8 +54,9 @@ def _by_member(lines: Iterable[Line]) -> Iterator[list[Line]]:
     """The lines of each member, each line once, in the order of their time."""
     members: dict[tuple[Any, ...], dict[tuple[Any, ...], Line]] = defaultdict(dict)
     for line in lines:
-        if line.get("group") is not None:
-            member = (line["group"], line.get("client_id") or "", line["host"], line["pid"])
+        if line.get("group"):
+            whose = (line["group"], line.get("client_id") or "", line["host"], line["pid"])
+            member = (*whose, line.get("consumer_number") or 0)
             members[member].setdefault((line["mono_ms"], line["event"], line["seq"]), line)
     for _, own in sorted(members.items()):
         yield sorted(own.values(), key=lambda line: (line["at_ms"], line["seq"], line["mono_ms"], line["event"]))
@@ -101,6 +106,7 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
         client_id=first.get("client_id") or "",
         host=first["host"],
         pid=first["pid"],
+        consumer_number=first.get("consumer_number") or 0,
         life=life,
         turn=turn,
         first_at_ms=first["at_ms"],
@@ -132,7 +138,8 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
 
 
 def _numbers(settings: Mapping[str, Any]) -> tuple[int | None, ...]:
-    return tuple(int(text) if (text := str(settings.get(name))).isdecimal() else None for name in SETTINGS)
+    texts = [str(settings.get(name)) for name in SETTINGS]
+    return tuple(int(text) if re.fullmatch(NUMBER, text) else None for text in texts)
 
 
 def _incident(line: Line) -> Incident:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
 
-from aiogroup.eventlog.columns import columns
+from aiogroup.eventlog.columns import Envelope, columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["CORRUPT", "DAMAGE", "FILE", "UNKNOWN", "event_schema"]
+__all__ = ["CORRUPT", "DAMAGE", "FILE", "UNKNOWN", "event_schema", "required"]
 
 UNKNOWN: Final = "unknown"
 """The column with the fields that this version does not know, as text by name."""
@@ -31,6 +31,12 @@ def event_schema() -> StructType:
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 (an extra)
 
     return StructType([StructField(name, _type_of(kind)) for name, kind in columns().items()])
+
+
+def required() -> list[str]:
+    """The fields without which a line is no event: by them it has its place among those of its member."""
+    hints = get_type_hints(Envelope)
+    return [name for name, hint in hints.items() if type(None) not in get_args(hint)]
 
 
 def _type_of(kind: Any) -> DataType:  # noqa: ANN401 (a type, or what `typing` makes of one)

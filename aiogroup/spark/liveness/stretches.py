@@ -3,9 +3,10 @@
 Everything else is computed from these rows and from the merged histograms. The reference makes them from lines, the job
 makes them with Spark; what follows is the same code.
 
-A member is named by its client id, host and process. A new **life** of it begins when the last line told of its end,
-and when the sequence numbers begin again: in a container a new process often has the host and the number of the old
-one. A process that counts on after a silence was paused, or its log has a hole.
+A member is named by its client id, host, process and number among its consumers (0 in an older log). A new **life** of
+it begins when the last line told of its end, and when the sequence numbers begin again: in a container a new process
+often has the host and the number of the old one. A process that counts on after a silence was paused, or its log has a
+hole.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ __all__ = [
     "ENDING",
     "HEARD",
     "INCIDENTS",
+    "NUMBER",
     "SETTINGS",
     "SILENCE_MS",
     "Incident",
@@ -37,6 +39,8 @@ SETTINGS: Final = (
     "parallel_min_backlog",
 )
 """The settings of a sample that are numbers, in the order of `Stretch.settings`."""
+NUMBER: Final = "^[0-9]{1,18}$"
+"""Such a text is one that fits into a long."""
 ENDING: Final = ("consumer_stopped",)
 """No line of the same life comes after these. A member that failed goes on to tell what it lost, and is sampled."""
 HEARD: Final = ("heartbeat_acknowledged", "rebalance_completed")
@@ -82,6 +86,7 @@ class Stretch(NamedTuple):
     client_id: str
     host: str
     pid: int
+    consumer_number: int
     life: int
     turn: int
     first_at_ms: int
@@ -110,4 +115,10 @@ class Stretch(NamedTuple):
 
     @property
     def member(self) -> str:
-        return f"{self.client_id}@{self.host}:{self.pid}"
+        number = f"#{self.consumer_number}" if self.consumer_number else ""
+        return f"{self.client_id}@{self.host}:{self.pid}{number}"
+
+    @property
+    def place(self) -> tuple[str, str, str, int, int, int, int]:
+        """Whose stretch it is, and which: no two have the same."""
+        return self.group, self.client_id, self.host, self.pid, self.consumer_number, self.life, self.turn
