@@ -51,17 +51,16 @@ def test_with(aiogroup_broker):
 import socket, threading
 import pytest
 
-ports = []
+connections = []
 
 def test_one(aiogroup_broker):
     assert threading.active_count() == 2
     aiogroup_broker.create_topic("orders")
-    ports.append(aiogroup_broker.nodes[0].port)
-    socket.create_connection(("127.0.0.1", ports[0])).close()
+    connections.append(socket.create_connection(("127.0.0.1", aiogroup_broker.nodes[0].port), timeout=20))
 
 def test_many(aiogroup_broker, make_aiogroup_broker):
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", ports[0]))
+    with connections[0] as former:
+        assert former.recv(1) == b"", "the broker of the test before has ended"
     aiogroup_broker.create_topic("orders")
     other = make_aiogroup_broker(nodes=3, failover_ms=10)
     assert len(other.nodes) == 3
