@@ -48,6 +48,8 @@ AWAITED: Final = frozenset(
 """The modules of the classes whose calls a test awaits."""
 UNAWAITED_HOOK: Final = "_warn_unawaited_coroutine"
 """What Python calls in the module `warnings`, before any filter. Typeshed has no such name."""
+SHOWING: Final = "_showwarnmsg_impl"
+"""What Python shows a warning by. `pytest.warns` and `warnings.catch_warnings(record=True)` put another in its place."""
 STOP: Final = "Write `async with Consumer(...) as consumer:`, or `await consumer.stop()`"
 EXCHANGES_COUNT: Final = 10
 LINE_LENGTH: Final = 300
@@ -133,6 +135,7 @@ class _Consumers:
         self._made: dict[int, _Made] = {}
         self._forgotten: list[str] = []
         self._warn: Any = None
+        self._showing: Any = None
         self._root = ""
 
     def begin(self, config: pytest.Config) -> None:
@@ -143,6 +146,14 @@ class _Consumers:
             setattr(warnings, UNAWAITED_HOOK, self._on_unawaited)
             config.add_cleanup(lambda: setattr(warnings, UNAWAITED_HOOK, before))
 
+    def begin_phase(self) -> None:
+        self._showing = getattr(warnings, SHOWING, None)
+
+    @property
+    def _is_expected(self) -> bool:
+        """Whether the test looks for warnings itself: Python warns of a consumer that it takes away, as of a coroutine."""
+        return getattr(warnings, SHOWING, None) != self._showing
+
     def on_made(self, consumer: Consumer) -> None:
         frame = sys._getframe(2)
         while _is_ours(frame.f_code.co_filename) and frame.f_back is not None:
@@ -152,7 +163,7 @@ class _Consumers:
 
     def on_forgotten(self, consumer: Consumer) -> None:
         made = self._made.pop(id(consumer), None)
-        if made is not None:
+        if made is not None and not self._is_expected:
             self._forgotten.append(f"{consumer!r}, made at {made.where}")
 
     def left(self, item: pytest.Item | None = None) -> list[str]:
@@ -176,7 +187,7 @@ class _Consumers:
         subject = None if frame is None else frame.f_locals.get("self")
         is_private = name.startswith("_") and not name.startswith("__")
         is_awaited = any(each.__module__ in AWAITED for each in type(subject).__mro__)
-        if is_awaited and not is_private and _is_ours(coroutine.cr_code.co_filename):
+        if is_awaited and not is_private and not self._is_expected and _is_ours(coroutine.cr_code.co_filename):
             here = sys._getframe(1)  # where it was dropped: after the test's function has ended this is asyncio's
             file = here.f_code.co_filename
             where = f", at {file.removeprefix(self._root)}:{here.f_lineno}" if file.startswith(self._root) else ""
@@ -420,6 +431,7 @@ def _judged(item: pytest.Item, *, is_over: bool = False) -> Generator[None, None
     In the second case the report of the failure has it: a call that was not awaited is often what a test waits for.
     """
     before = _CONSUMERS.whose.set(item)
+    _CONSUMERS.begin_phase()
     try:
         result = yield
     except BaseException:  # skips and expected failures are among them

@@ -95,6 +95,13 @@ async def test_left_and_expected_to_fail(aiogroup_broker):
     await consumer_of(aiogroup_broker).start()
     assert 1 == 2
 
+async def test_warned_of(aiogroup_broker):
+    with pytest.warns(ResourceWarning, match="forgotten without stop"):
+        await consumer_of(aiogroup_broker, keep=False).start()
+        gc.collect()
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        consumer_of(aiogroup_broker).commit()
+
 @pytest.mark.expected_troubles("left_running")
 async def test_as_expected(aiogroup_broker):
     await consumer_of(aiogroup_broker).start()
@@ -137,7 +144,7 @@ async def test_closed(make):
     (await make()).commit().close()
 """
 OWN_ENDS = {
-    "PASSED": "stopped new made as_expected forgotten_as_expected no_await_of_ones_own closed "
+    "PASSED": "stopped new made as_expected forgotten_as_expected no_await_of_ones_own closed warned_of "
     "left start_ended_with_the_loop given in_a_loop_of_its_own too_little no_await_at_the_end",
     "FAILED": "forgotten left_and_failing no_await "
     "no_await_of_what_is_kept no_await_of_anext no_await_of_the_broker no_await_and_failing",
