@@ -49,7 +49,7 @@ AWAITED: Final = frozenset(
 UNAWAITED_HOOK: Final = "_warn_unawaited_coroutine"
 """What Python calls in the module `warnings`, before any filter. Typeshed has no such name."""
 SHOWING: Final = "_showwarnmsg_impl"
-"""What Python shows a warning by. `pytest.warns` and `warnings.catch_warnings(record=True)` put another in its place."""
+"""What Python shows a warning by. `pytest.warns` and `catch_warnings(record=True)` put another in its place."""
 STOP: Final = "Write `async with Consumer(...) as consumer:`, or `await consumer.stop()`"
 EXCHANGES_COUNT: Final = 10
 LINE_LENGTH: Final = 300
@@ -151,7 +151,7 @@ class _Consumers:
 
     @property
     def _is_expected(self) -> bool:
-        """Whether the test looks for warnings itself: Python warns of a consumer that it takes away, as of a coroutine."""
+        """Whether the test looks for warnings itself: Python warns of what it takes away."""
         return getattr(warnings, SHOWING, None) != self._showing
 
     def on_made(self, consumer: Consumer) -> None:
