@@ -235,6 +235,11 @@ class Connection(AIOKafkaConnection):
         return self._reader is not None
 
     @property
+    def is_idle(self) -> bool:
+        """No answer is waited for."""
+        return not self._requests and self._held is None
+
+    @property
     def features(self) -> Mapping[str, int]:
         """The features that are on in the cluster (KIP-584), once `learn_features` has asked for them."""
         return self._features or {}
