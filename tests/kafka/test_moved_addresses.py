@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -18,7 +18,7 @@ from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.runtime.net.link import FETCH, Link
 from aiogroup.testing import Proxy
 from aiogroup.testing.addresses import teller_of
-from tests.support.kafka import eventually, take
+from tests.support.kafka import Place, eventually, take
 
 HERE = (FetchRequest, HeartbeatRequest, OffsetCommitRequest)
 
@@ -108,3 +108,61 @@ async def test_an_attempt_at_the_former_address_ends(kafka_cluster):
         connection = await asyncio.wait_for(connecting, 5)
         assert (connection.is_open, connection.port) == (True, int(port))
         await asyncio.wait_for(is_over.wait(), 5)
+
+
+@asynccontextmanager
+async def switch(host, targets):
+    """A port whose new connections lead to the last of these ports; those that are open stay where they lead."""
+    pumping = set()
+
+    async def pump(reader, writer):
+        try:
+            while data := await reader.read(65_536):
+                writer.write(data)
+        finally:
+            writer.close()
+
+    async def forward(reader, writer):
+        there = await asyncio.open_connection(host, targets[-1])
+        for ends in ((reader, there[1]), (there[0], writer)):
+            task = asyncio.create_task(pump(*ends))
+            pumping.add(task)
+            task.add_done_callback(pumping.discard)
+
+    async with await asyncio.start_server(forward, host) as server:
+        yield server.sockets[0].getsockname()[1], pumping
+        for task in pumping:
+            task.cancel()
+
+
+async def test_the_same_address_leads_to_another_node_for_a_while(kafka_cluster_3, unique_name):
+    """A name that was looked up too early, or whose address was reused: that node is no leader, and stays open."""
+    place = Place(kafka_cluster_3, unique_name("topic"), None)
+    kafka_cluster_3.create_topic(place.topic, 1, 1)
+    targets = []
+    async with Proxy(kafka_cluster_3.bootstrap_servers) as proxy, switch("127.0.0.1", targets) as (port, pumping):
+        async with Link(ConsumerConfig(bootstrap_servers=proxy.bootstrap_servers)) as link:
+            cluster = await link.fetch_metadata([place.topic])
+        ports = {node_id: each.port for node_id, each in cluster.brokers.items()}
+        leader = cluster.leader(place.tp())
+        other = next(each for each in ports if each != leader)
+        targets.append(ports[leader])
+
+        def at_switch(exchange):
+            teller = teller_of(exchange.header.api_key, exchange.header.api_version)
+            return teller.moved(exchange.response, "127.0.0.1", ports | {leader: port})
+
+        proxy.rewrite(MetadataRequest, at_switch)
+        settings = {"bootstrap_servers": proxy.bootstrap_servers, "retry_backoff_ms": 20}
+        async with place.consumer(**settings) as consumer:
+            await place.produce([0])
+            assert await take(consumer, 1) == ["0"]
+            targets.append(ports[other])
+            for task in pumping:
+                task.cancel()
+            fetches = proxy.count(FetchRequest, other)
+            await eventually(lambda: proxy.count(FetchRequest, other) > fetches)
+            targets.append(ports[leader])
+            await place.produce([1])
+            assert await take(consumer, 1) == ["1"]
+            assert consumer.assignment()

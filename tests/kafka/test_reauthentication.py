@@ -215,3 +215,11 @@ async def test_requests_are_written_during_a_renewal_and_answered_after_it(short
         assert connection.is_open
         assert count > 100
     assert with_tokens["sasl_oauth_token_provider"].asked_count >= 3
+
+
+async def test_a_loop_that_was_blocked_beyond_the_end_of_the_session_renews_it_first(short_sessions, with_tokens):
+    async with Link(ConsumerConfig.of(**with_tokens)) as link:
+        connection = await link.connect(-1, METADATA)
+        time.sleep(1.2 * TOKENS_LIFETIME_MS / 1_000)  # noqa: ASYNC251
+        answer = connection.write(MetadataRequest(topics=()))
+        assert (await connection.answer(answer, 5_000)).brokers

@@ -55,6 +55,8 @@ SESSION_ERRORS: Final = (
 LOOK_MS: Final = 1_000
 _ERROR_CODE: Final = attrgetter("error_code")
 OVERDUE_MS: Final = 3_000
+CONNECT_AGAIN_MS: Final = 10_000
+"""How long a node may deny that it is the leader, after it was connected again for that, until it is once more."""
 
 
 class Fetchers:
@@ -81,6 +83,7 @@ class Fetchers:
         self._tried_since_ms: dict[int, int] = {}  # by node: the time of the first unanswered attempt
         self._answered_at_ms = now_ms()
         self._asking_for_moved: set[int] = set()
+        self._denied_at_ms: dict[TopicPartition, int] = {}  # when a leader denied it first
         config = context.config
         self._budget = FetchBudget(self._tally, config.lane_buffer_bytes(rules.lane), config.max_partition_fetch_bytes)
         self._settings = DecodeSettings(
@@ -504,12 +507,28 @@ class Fetchers:
         if remedy is FetchRemedy.OUT_OF_RANGE and is_leader:
             self._rules.on_out_of_range(lane, offset)
             return
+        if error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and is_leader:
+            self._doubt_connection(node_id, lane)
         if remedy is FetchRemedy.NOT_AUTHORIZED:
             context.inbox.put(TopicAuthorizationError([tp.topic]))
             context.changed.pulse()
         lane.back_off(now_ms(), context.config)
         if remedy is not FetchRemedy.BACK_OFF:
             self._refresher.want()
+
+    def _doubt_connection(self, node_id: int, lane: Lane) -> None:
+        """If fresh metadata still call this node the leader, another one may answer here: a name or an address that was
+        used again leads there, and so does the connection as long as it is open. Connect again.
+        """
+        now = now_ms()
+        if not lane.target.failures_count:
+            self._denied_at_ms[lane.tp] = now
+        elif self._refresher.asked_at_ms > self._denied_at_ms.get(lane.tp, now):
+            link = self._context.link
+            if link.let_go(node_id, self._channel):  # else another request is under way there, and is refused, too
+                self._denied_at_ms[lane.tp] = now + CONNECT_AGAIN_MS
+                link.let_go(node_id, f"{self._channel} after a seek")
+                link.let_go(node_id, METADATA)
 
 
 class _Sent:

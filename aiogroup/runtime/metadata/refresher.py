@@ -52,7 +52,9 @@ class Refresher:
         self._wanted = Signal()
         self._wanted_at_ms: int | None = None
         self._refreshed = Signal()
-        self._refreshed_at_ms = self._asked_at_ms = self._failed_at_ms = -(2**40)
+        self._refreshed_at_ms = self._failed_at_ms = -(2**40)
+        self.asked_at_ms = -(2**40)
+        """When the newest metadata were asked for."""
 
     async def refresh_first(self) -> None:
         """Ask now, and again while Kafka creates topics because it was asked for them.
@@ -125,7 +127,7 @@ class Refresher:
         # Metadata that were on their way at `since_ms` may be older, unless they are what happened then.
         if self._refreshed_at_ms >= since_ms or not isinstance(self._reader.wanted(), re.Pattern):
             return
-        while max(self._asked_at_ms, self._failed_at_ms) < since_ms and now_ms() < until_ms:
+        while max(self.asked_at_ms, self._failed_at_ms) < since_ms and now_ms() < until_ms:
             self.want()
             await self._refreshed.wait(until_ms)
 
@@ -143,7 +145,7 @@ class Refresher:
             self._wanted_at_ms = since_ms if since_ms is not None else self._wanted_at_ms
             raise
         self._reader.on_refreshed(self._context.link.cluster)
-        self._refreshed_at_ms, self._asked_at_ms = now_ms(), asked_at_ms
+        self._refreshed_at_ms, self.asked_at_ms = now_ms(), asked_at_ms
         self._refreshed.pulse()
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()

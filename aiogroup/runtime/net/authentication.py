@@ -22,7 +22,7 @@ from aiokafka.errors import UnsupportedSaslMechanismError, for_code
 from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
 
 from aiogroup.config import ConsumerConfig
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms, timeout_ms
 from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.loop.supervisor import start_task
 from aiogroup.runtime.loop.threads import call_in_thread
@@ -111,6 +111,10 @@ class Session:
         self._config = config
         self._mechanism: str = config.sasl_mechanism
         self._task: asyncio.Task[None] | None = None
+        self._renew_at_ms = self._ends_at_ms = self.late_at_ms = FOREVER_MS
+        """From then on no request may be written before the session is renewed: the loop was blocked, or the token is
+        late.
+        """
 
     async def begin(self) -> None:
         """Authenticate.
@@ -122,37 +126,43 @@ class Session:
         if self._mechanism == "PLAIN" and self._config.security_protocol == "SASL_PLAINTEXT":
             log.warning("Sending username and password in the clear")  # aiokafka's words, in its log
         step = self._new_step()
-        lifetime_ms = await self._exchange(step, await step(None))
-        if lifetime_ms > 0:
-
-            async def renew() -> None:
-                await self._renew(lifetime_ms)
-
-            self._task = start_task("session", renew)
+        self._count(await self._exchange(step, await step(None)))
+        if self._ends_at_ms != FOREVER_MS:
+            self._task = start_task("session", self._renew)
 
     def end(self) -> None:
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
-    async def _renew(self, lifetime_ms: int) -> None:
+    def _count(self, lifetime_ms: int) -> None:
+        """The session has just begun; a lifetime of 0 has no end."""
+        now = now_ms()
+        if lifetime_ms <= 0:
+            self._renew_at_ms = self._ends_at_ms = self.late_at_ms = FOREVER_MS
+            return
+        part = random.uniform(EARLIEST, LATEST)  # noqa: S311 (no secret)
+        self._renew_at_ms = now + max(LEAST_MS, round(lifetime_ms * part))
+        self.late_at_ms = now + round(lifetime_ms * LATEST)
+        self._ends_at_ms = now + lifetime_ms
+
+    async def _renew(self) -> None:
         try:
-            while lifetime_ms > 0:
-                began_at_ms = now_ms()
-                part = random.uniform(EARLIEST, LATEST)  # noqa: S311 (no secret)
-                await sleep_ms(max(LEAST_MS, round(lifetime_ms * part)))
+            while self._ends_at_ms != FOREVER_MS:
+                await sleep_ms(max(0, self._renew_at_ms - now_ms()))
                 # While the application looks for a token, and a KDC for a ticket, requests are still sent.
-                step, first = await self._first_step(began_at_ms + lifetime_ms)
+                async with timeout_ms(max(EXCHANGE_MS, self._ends_at_ms - now_ms())):
+                    step, first = await self._first_step(self._ends_at_ms)
                 ready_at_ms = now_ms()
                 await self._connection.hold()
                 async with timeout_ms(min(EXCHANGE_MS, self._config.request_timeout_ms)):
                     if now_ms() - ready_at_ms > FRESH_MS:
                         step, first = await self._first_step(now_ms())
-                    lifetime_ms = await self._exchange(step, first)
+                    self._count(await self._exchange(step, first))
                 self._connection.release()
             return
         except TimeoutError:
-            why = f"no answer within {min(EXCHANGE_MS, self._config.request_timeout_ms)} ms"
+            why = "no token or no answer came in time"
         except TokenError as error:
             why = str(error)
         except Exception as error:  # noqa: BLE001 (anything, for hostile bytes, and it may quote a secret)

@@ -26,7 +26,7 @@ from aiogroup.protocol.messages.api_versions import ApiVersionsRequest, Finalize
 from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
 from aiogroup.protocol.receiver import Receiver
 from aiogroup.protocol.schema import R_co, Request, Response, negotiate
-from aiogroup.runtime.loop.clock import Alarm, now_ms
+from aiogroup.runtime.loop.clock import FOREVER_MS, Alarm, now_ms
 from aiogroup.runtime.net.authentication import Session, SessionNotRenewedError, Tokens
 from aiogroup.runtime.net.names import Turn, open_socket
 
@@ -235,6 +235,11 @@ class Connection(AIOKafkaConnection):
         return self._reader is not None
 
     @property
+    def is_idle(self) -> bool:
+        """No answer is waited for."""
+        return not self._requests and self._held is None
+
+    @property
     def features(self) -> Mapping[str, int]:
         """The features that are on in the cluster (KIP-584), once `learn_features` has asked for them."""
         return self._features or {}
@@ -289,6 +294,8 @@ class Connection(AIOKafkaConnection):
         correlation_id = self._next_correlation_id()
         frame = encode_request(request, version, correlation_id, self._client_id)
         framed = _SIZE.pack(len(frame)) + frame
+        if self._session.late_at_ms != FOREVER_MS and self._held is None and now_ms() >= self._session.late_at_ms:
+            self._held = _Held(self._loop.create_future())
         if self._held is None:
             try:
                 self._writer.transport.write(framed)
@@ -310,7 +317,8 @@ class Connection(AIOKafkaConnection):
         return self._send_sasl_token(payload, is_answered)  # type: ignore[no-any-return]
 
     async def hold(self) -> None:
-        self._held = _Held(self._loop.create_future())
+        if self._held is None:
+            self._held = _Held(self._loop.create_future())
         if self._requests:
             await self._held.drained
 

@@ -254,6 +254,14 @@ class Link:
                 slot.connection.close()
                 slot.connection = None
 
+    def let_go(self, node_id: int, channel: str) -> bool:
+        """Close the connection if no answer is waited for on it. Returns whether it was closed."""
+        connection = self.opened(node_id, channel)
+        if connection is None or not connection.is_idle:
+            return False
+        self.disconnect(node_id, channel)
+        return True
+
     def know(self, brokers: Mapping[int, Broker]) -> None:
         """Use these brokers, which another client (the main loop's) or another answer than Metadata has named."""
         self._take(dataclasses.replace(self.cluster, brokers=brokers))
