@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Counted", "Watched"]
 
 BUS_TIMEOUT_MS: Final = 60_000
+LISTENER: Final = "org.apache.spark.sql.util.QueryExecutionListener"
 MOST_GAPS: Final = 200
 """The greatest number of gaps that are looked at one by one, the longest first; the others are only counted."""
 
@@ -54,13 +55,24 @@ class Watched:
         if keep is not None:
             self._plain = self._plain.persist(getattr(StorageLevel, keep))
         self._actions = _Actions(f"aiogroup-{uuid4().hex[:8]}")
+        self._listener: Any = None  # Java's
         self.frame: DataFrame = self._plain.observe(self._actions.name, F.count(F.lit(1)).alias("records"))
 
     def __enter__(self) -> Watched:
         from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415 (an extra)
 
-        ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
-        self._listeners.register(self._actions)
+        context = self._spark.sparkContext
+        ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
+        # Py4J makes a new Java object each time that it is given one of Python's, and Spark would not know the listener
+        # again to unregister it. So the listener is Java's own, and only what it calls is Python's.
+        jvm, gateway = context._jvm, context._gateway
+        assert jvm is not None
+        assert gateway is not None
+        kind = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(LISTENER)
+        kinds = gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[no-untyped-call]
+        kinds[0] = kind
+        self._listener = jvm.java.lang.reflect.Proxy.newProxyInstance(kind.getClassLoader(), kinds, self._actions)
+        self._listeners.register(self._listener)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -68,7 +80,7 @@ class Watched:
             if kind is None:
                 self._hear_all()
         finally:
-            self._listeners.unregister(self._actions)
+            self._listeners.unregister(self._listener)
 
     def forget(self) -> None:
         """Spark need not keep the records any more."""
@@ -166,19 +178,22 @@ class Watched:
 
 
 class _Actions:
-    """A QueryExecutionListener: how many records of the DataFrame each action has read."""
+    """What a QueryExecutionListener calls: how many records of the DataFrame each action has read."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.counts: list[int] = []
 
-    def onSuccess(self, _function: str, execution: Any, _duration_ns: int) -> None:  # noqa: N802, ANN401 (Java's)
-        observed = execution.observedMetrics()
-        if observed.contains(self.name):
-            self.counts.append(int(observed.apply(self.name).getLong(0)))
-
-    def onFailure(self, _function: str, _execution: Any, _error: Any) -> None:  # noqa: N802, ANN401 (Java's)
-        """It may have read anything."""
+    def invoke(self, proxy: object, method: Any, arguments: Any) -> object:  # noqa: ANN401 (Java's)
+        called = method.getName()
+        if called == "onSuccess":  # a failed action may have read anything
+            observed = arguments[1].observedMetrics()
+            if observed.contains(self.name):
+                self.counts.append(int(observed.apply(self.name).getLong(0)))
+        # Every Java object is asked for these now and then.
+        if called == "equals":
+            return bool(proxy == arguments[0])
+        return {"hashCode": hash(self.name) % 2**31, "toString": self.name}.get(called)
 
     class Java:
-        implements: Final = ["org.apache.spark.sql.util.QueryExecutionListener"]
+        implements: Final = ["java.lang.reflect.InvocationHandler"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -105,6 +106,32 @@ async def said_done(place):
     async with place.admin() as admin:
         found = (await admin.list_consumer_group_offsets(f"{place.group}.catchup"))[place.tp()]
     return read_done(found.metadata, await place_of(place))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("keep", [None, "MEMORY_AND_DISK"])
+def test_a_job_leaves_nothing_behind_in_the_session(spark, place, keep, fails):
+    """No listener, which Spark would call after each of the application's queries for ever, and no kept records."""
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+    before, seen = left_in(spark), []
+
+    def process(frame):
+        seen.append(left_in(spark))
+        frame.count()
+        if fails and len(seen) == 2:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        drain(spark, process, **access(place), keep=keep, slice_records=20)
+    listeners, kept_count = before
+    assert seen == [(listeners + 1, kept_count + bool(keep))] * 2
+    assert left_in(spark) == before
+
+
+def left_in(spark):
+    """How many listeners and how many kept RDDs."""
+    listeners = spark._jsparkSession.listenerManager().listListeners()
+    return len(listeners), spark.sparkContext._jsc.getPersistentRDDs().size()
 
 
 def test_two_drivers_share_the_partitions(spark, make_place):
