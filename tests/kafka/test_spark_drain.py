@@ -12,7 +12,7 @@ from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 from anyio.from_thread import start_blocking_portal
 
-from aiogroup import ConfigError
+from aiogroup import ConfigError, RecordDeserializationError
 from aiogroup.admin import list_members
 from aiogroup.recovery.token import read_done
 from aiogroup.spark import (
@@ -367,6 +367,74 @@ def test_a_sink_that_is_down_ends_a_job_that_isolates(spark, place):
 def _down(attempts, frame):
     attempts.append(frame)
     raise ConnectionError(f"attempt {len(attempts)}")
+
+
+def test_a_bad_record_that_the_service_has_processed_meanwhile_is_not_waited_for(spark, place):
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+    slices = []
+
+    def process(frame):
+        slices.append(offsets_in(frame))
+        if (0, 25) in slices[-1] and not any((0, 25) in each for each in slices[:-1]):
+            run(leave_behind(place, {0: [(20, 40)]}, live=60))
+        _charge({(0, 5)}, frame)
+
+    given = {"on_error": "isolate", "slice_records": 20, "others_timeout_ms": 60_000}
+    report = drain(spark, process, **access(place), **given)
+    assert ([each.ranges for each in report.failed], report.left_count) == ([((5, 6),)], 0)
+    assert report.elapsed_ms < 60_000
+
+
+def test_an_error_of_on_progress_is_no_error_of_the_records(spark, place):
+    run(leave_behind(place, {0: [(0, 40)], 1: [(0, 40)]}, live=60))
+    kept = Kept()
+    with pytest.raises(BrokenPipeError):
+        drain(spark, kept, **access(place), on_error="isolate", on_progress=_break_pipe)
+    assert len(kept.slices) == 1
+    assert [each.ranges for each in pending_ranges(**access(place)).values()] == [(), ()]
+
+
+def _break_pipe(progress):
+    raise BrokenPipeError
+
+
+def test_a_bad_record_may_raise_an_error_of_ours(spark, place):
+    run(leave_behind(place, {0: [(0, 8)]}, live=60))
+
+    def process(frame):
+        if (0, 3) in offsets_in(frame):
+            raise RecordDeserializationError(place.tp(), 3, "value")
+
+    report = drain(spark, process, **access(place), on_error="isolate")
+    assert [(each.ranges, type(each.error)) for each in report.failed] == [(((3, 4),), RecordDeserializationError)]
+    assert report.record_count == 7
+
+
+@pytest.mark.parametrize("on_error", ["stop", "isolate"])
+def test_retention_that_goes_on_hides_no_error_of_process(spark, place, on_error):
+    """Whatever process raises, a part of its slice has been deleted by then."""
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+    slices = []
+
+    def process(frame):
+        slices.append(offsets_in(frame))
+        if len(slices) < 6:
+            run(_delete_before(place, len(slices)))
+        if (0, 30) in slices[-1]:
+            raise ValueError("a record is bad")
+
+    if on_error == "stop":
+        with pytest.raises(ValueError, match="a record is bad"):
+            drain(spark, process, **access(place))
+        assert len(slices) == 3
+    else:
+        report = drain(spark, process, **access(place), on_error=on_error)
+        assert ([each.ranges for each in report.failed], report.left_count) == ([((30, 31),)], 1)
+
+
+async def _delete_before(place, offset):
+    async with place.admin() as admin:
+        await admin.delete_records({place.tp(): RecordsToDelete(before_offset=offset)}, 10_000)
 
 
 def test_an_unknown_way_with_errors_is_refused(spark, place):
