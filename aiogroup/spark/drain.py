@@ -340,12 +340,11 @@ class _Job:
         is_in_process = False
         try:
             kept = watched.kept()
-            with self._job_group() as did_run:
-                with watched:
-                    is_in_process = True
-                    self.process(watched.frame)
-                    is_in_process = False
-                counted = watched.count(kept, did_run=did_run())
+            with self._job_group(), watched:
+                is_in_process = True
+                self.process(watched.frame)
+                is_in_process = False
+            counted = watched.count(kept)
         except Exception as error:
             # Where retention is always at work it would explain each error of process: so not for ever.
             is_last = self.drops_in_a_row == DROPS_IN_A_ROW - 1
@@ -422,13 +421,13 @@ class _Job:
         )
 
     @contextmanager
-    def _job_group(self) -> Iterator[Callable[[], bool]]:
-        """Give Spark's jobs of this thread a name; the function that it yields says whether there were any."""
+    def _job_group(self) -> Iterator[None]:
+        """Give Spark's jobs of this thread a name."""
         context, name = self.session().sparkContext, f"aiogroup-{uuid4().hex[:8]}"
         before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
         context.setJobGroup(name, f"pending ranges of {self.access.group_id}")
         try:
-            yield lambda: bool(context.statusTracker().getJobIdsForGroup(name))
+            yield
         finally:
             for key, value in before.items():
                 context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
