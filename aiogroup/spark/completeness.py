@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ from aiogroup.spark.errors import IncompleteError, NotProcessedError
 from aiogroup.spark.gaps import Gap
 from aiogroup.spark.reading import SLICE, read_pieces
 from aiogroup.spark.slices import Piece
+from aiogroup.spark.stages import Stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Counted", "Watched"]
 
 BUS_TIMEOUT_MS: Final = 60_000
+LISTENER: Final = "org.apache.spark.sql.util.QueryExecutionListener"
+NO_ACTION: Final = "process returned without an action on its DataFrame: write it, or run foreach"
 MOST_GAPS: Final = 200
 """The greatest number of gaps that are looked at one by one, the longest first; the others are only counted."""
 
@@ -54,13 +58,25 @@ class Watched:
         if keep is not None:
             self._plain = self._plain.persist(getattr(StorageLevel, keep))
         self._actions = _Actions(f"aiogroup-{uuid4().hex[:8]}")
+        self._listener: Any = None  # Java's
         self.frame: DataFrame = self._plain.observe(self._actions.name, F.count(F.lit(1)).alias("records"))
 
     def __enter__(self) -> Watched:
         from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415 (an extra)
 
-        ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
-        self._listeners.register(self._actions)
+        context = self._spark.sparkContext
+        ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
+        # Py4J makes a new Java object each time that it is given one of Python's, and Spark would not know the listener
+        # again to unregister it. So the listener is Java's own, and only what it calls is Python's.
+        jvm, gateway = context._jvm, context._gateway
+        assert jvm is not None
+        assert gateway is not None
+        kind = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(LISTENER)
+        kinds = gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[no-untyped-call]
+        kinds[0] = kind
+        self._listener = jvm.java.lang.reflect.Proxy.newProxyInstance(kind.getClassLoader(), kinds, self._actions)
+        self._listeners.register(self._listener)
+        self._stages = Stages(self._spark)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -68,7 +84,7 @@ class Watched:
             if kind is None:
                 self._hear_all()
         finally:
-            self._listeners.unregister(self._actions)
+            self._listeners.unregister(self._listener)
 
     def forget(self) -> None:
         """Spark need not keep the records any more."""
@@ -99,31 +115,39 @@ class Watched:
         """The count of the records that are kept, which are read now; `None` without `keep`."""
         return self._checked(self._count_again()) if self._is_kept else None
 
-    def count(self, kept: Counted | None, *, did_run: bool) -> Counted:
+    def count(self, kept: Counted | None) -> Counted:
         """The count, once the records are processed. `kept` is what `kept()` gave.
 
         What counts is that one action has read each record of the DataFrame, whatever else was run. More than there are
         is no fault: Spark reads again what a lost executor had. Unless it was one record for each offset, all pieces
-        are read again to find the gaps. `did_run` says whether any Spark job ran meanwhile.
+        are read again to find the gaps.
 
         Raises:
             NotProcessedError: nothing was run on the DataFrame, or no action read all of it.
             IncompleteError: there are more records than offsets.
         """
-        expected, seen = sum(map(len, self._pieces)), self._seen()
-        if seen is None and not did_run:
-            raise NotProcessedError("process returned without an action on its DataFrame: write it, or run foreach")
+        seen = max(self._actions.counts, default=None)
         if kept is not None:
+            if seen is None and kept.records and not self._stages.readings_of(self._kept_id()):
+                raise NotProcessedError(NO_ACTION)
             return kept
+        expected = sum(map(len, self._pieces))
         if seen == expected:
             return Counted(expected, (), 0)
+        if seen is None and not self._stages.ran_any:
+            raise NotProcessedError(NO_ACTION)
+        by_rdd, again = self._seen_by_rdd()
+        if by_rdd == expected and not again:
+            return Counted(expected, (), 0)
         counted = self._checked(self._count_again())
-        if (seen or 0) < counted.records:
+        most = max(seen or 0, by_rdd - (self._most_in(again) if by_rdd >= counted.records else 0))
+        if most < counted.records:
             raise NotProcessedError(
-                f"no action of process read more than {seen or 0} of the {counted.records} records of its DataFrame: "
-                "let one be over all of them (write, foreachPartition). Spark does not tell what is read by Delta's "
-                "MERGE, by a join that leaves nothing, or by rdd, foreach, foreachPartition or toLocalIterator of a "
-                'DataFrame that was made of it: then give keep, for example keep="MEMORY_AND_DISK"'
+                f"no action of process is known to have read more than {max(0, most)} of the {counted.records} records "
+                "of its DataFrame: let one be over all of them (write, foreachPartition). Spark does not tell what is "
+                "read by Delta's MERGE, by a join that leaves nothing, by each of several actions on the DataFrame's "
+                "rdd, or by rdd, foreach, foreachPartition or toLocalIterator of a DataFrame that was made of it: then "
+                'give keep, for example keep="MEMORY_AND_DISK"'
             )
         return counted
 
@@ -133,14 +157,30 @@ class Watched:
             raise IncompleteError(f"{counted.records} records came out of {expected} offsets: run the job again")
         return counted
 
-    def _seen(self) -> int | None:
-        """How many records the action that read most of them has read; `None` if none is known to have read any."""
-        counts = list(self._actions.counts)
-        # Spark reports no action on an RDD. But one on that of this very DataFrame counts in the DataFrame's own plan.
-        observed = self.frame._jdf.queryExecution().observedMetrics()
-        if observed.contains(self._actions.name) and (own := observed.apply(self._actions.name).getLong(0)):
-            counts.append(own)
-        return max(counts, default=None)
+    def _seen_by_rdd(self) -> tuple[int, Counter[int]]:
+        """How many records were read by actions on the DataFrame's `rdd`, `foreach` and `toLocalIterator`.
+
+        Spark reports no action on an RDD, but one on that of this very DataFrame counts in the DataFrame's own plan.
+        It adds up all such actions, so the other number is how often each of its partitions was read once more.
+        """
+        execution = self.frame._jdf.queryExecution()
+        observed = execution.observedMetrics()
+        if not observed.contains(self._actions.name) or not (total := observed.apply(self._actions.name).getLong(0)):
+            return 0, Counter()
+        readings = self._stages.readings_of(execution.toRdd().id())
+        return (0, Counter()) if readings is None else (total, readings - Counter(readings.keys()))
+
+    def _most_in(self, again: Counter[int]) -> int:
+        """The most records that the tasks can have read which read a partition of the DataFrame once more."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+        sizes: dict[int, int] = dict(self._plain.groupBy(F.spark_partition_id()).count().collect()) if again else {}
+        return sum(number * sizes.get(partition, 0) for partition, number in again.items())
+
+    def _kept_id(self) -> int:
+        """The id of the RDD that Spark keeps."""
+        kept = self._plain._jdf.queryExecution().withCachedData()
+        return int(kept.cacheBuilder().cachedColumnBuffers().id())
 
     def _count_again(self) -> Counted:
         from pyspark.sql import Window  # noqa: PLC0415 (an extra)
@@ -166,19 +206,22 @@ class Watched:
 
 
 class _Actions:
-    """A QueryExecutionListener: how many records of the DataFrame each action has read."""
+    """What a QueryExecutionListener calls: how many records of the DataFrame each action has read."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.counts: list[int] = []
 
-    def onSuccess(self, _function: str, execution: Any, _duration_ns: int) -> None:  # noqa: N802, ANN401 (Java's)
-        observed = execution.observedMetrics()
-        if observed.contains(self.name):
-            self.counts.append(int(observed.apply(self.name).getLong(0)))
-
-    def onFailure(self, _function: str, _execution: Any, _error: Any) -> None:  # noqa: N802, ANN401 (Java's)
-        """It may have read anything."""
+    def invoke(self, proxy: object, method: Any, arguments: Any) -> object:  # noqa: ANN401 (Java's)
+        called = method.getName()
+        if called == "onSuccess":  # a failed action may have read anything
+            observed = arguments[1].observedMetrics()
+            if observed.contains(self.name):
+                self.counts.append(int(observed.apply(self.name).getLong(0)))
+        # Every Java object is asked for these now and then.
+        if called == "equals":
+            return bool(proxy == arguments[0])
+        return {"hashCode": hash(self.name) % 2**31, "toString": self.name}.get(called)
 
     class Java:
-        implements: Final = ["org.apache.spark.sql.util.QueryExecutionListener"]
+        implements: Final = ["java.lang.reflect.InvocationHandler"]

@@ -45,6 +45,8 @@ DROPS_IN_A_ROW: Final = 3
 LAGGING_LOOKS: Final = 5
 """How many times to look at a log that ends before a pending range: a new leader may report an old end at first."""
 
+CONNECTOR_PACKAGE: Final = "org.apache.spark.sql.kafka010"
+
 Slices = Mapping[TopicPartition, Slice]
 
 
@@ -213,6 +215,12 @@ class _Job:
         by_tp = groupby(sorted(self.so_far.failed, key=attrgetter("tp")), attrgetter("tp"))
         return {tp: reduce(union, (each.ranges for each in of_tp)) for tp, of_tp in by_tp}
 
+    @property
+    def has_untried(self) -> bool:
+        """Whether anything is pending besides what this job does not try again."""
+        failed = self.failed
+        return any(subtract(each.ranges, failed.get(tp, ())) for tp, each in self.standing.items())
+
     def session(self) -> SparkSession:
         """The session, which is started now if none is yet.
 
@@ -220,8 +228,9 @@ class _Job:
             DrainError: it does not start, or cannot read Kafka.
         """
         if callable(self.spark):
-            self.spark = self.spark()
-            check_connector(self.spark)
+            spark = self.spark()
+            check_connector(spark)
+            self.spark = spark
         return self.spark
 
     def look(self) -> Standing:
@@ -243,7 +252,7 @@ class _Job:
         told_at_ms: int | None = None
         while True:
             is_busy = self._round(claims)
-            if self.left_count == sum(map(count, self.failed.values())):
+            if not self.has_untried:
                 return
             if is_busy or self.left_count != left_count:
                 left_count, changed_at_ms = self.left_count, steady_ms()
@@ -288,52 +297,63 @@ class _Job:
         finally:
             self.portal.call(claims.release)
 
-    def _work_or_isolate(self, slices: Slices, work: Callable[[Slices], bool]) -> None:
-        try:
-            work(slices)
-        except Exception as error:
-            if self.on_error == "stop" or isinstance(error, AiogroupError):
-                raise
-            failed = isolate(slices, error, work)
+    def _work_or_isolate(self, slices: Slices, work: Callable[[Slices], bool | Exception]) -> None:
+        outcome = work(slices)
+        if isinstance(outcome, Exception):
+            if self.on_error == "stop":
+                raise outcome
+            failed = isolate(slices, outcome, work)
             self.so_far = replace(self.so_far, failed=(*self.so_far.failed, *failed))
 
-    def _work(self, claims: Claims, numbers: Mapping[TopicPartition, int], slices: Slices) -> bool:
-        """Process and commit these slices; returns whether any is durable."""
+    def _work(self, claims: Claims, numbers: Mapping[TopicPartition, int], slices: Slices) -> bool | Exception:
+        """Process and commit these slices; returns whether any is durable, or the error of `process` or of Spark."""
         at_work = partial(_at_work, {tp: each for tp, each in self.standing.items() if tp in numbers})
         renewing = self.portal.start_task_soon(claims.renew, at_work, numbers)
         try:
             came = self._read(slices)
         finally:
             renewing.cancel()
+        if isinstance(came, Exception):
+            self.drops_in_a_row = 0
+            return came
         is_durable = came is not None and self._commit(claims, numbers, slices, *came)
         self.drops_in_a_row = 0 if is_durable else self.drops_in_a_row + 1
         if self.drops_in_a_row == DROPS_IN_A_ROW:
             raise ClaimLostError(DROPS_IN_A_ROW) from self.overtaken_by
         return is_durable
 
-    def _read(self, slices: Slices) -> tuple[int, Missing] | None:
+    def _read(self, slices: Slices) -> tuple[int, Missing] | Exception | None:
         """Let `process` have the records, then count them.
 
         Returns:
-            The number of records, and what Kafka has at the other offsets. `None` if retention deleted some while they
-            were read, so that the slice has to be cut again.
+            The number of records, and what Kafka has at the other offsets. Or the error of `process` or of Spark. Or
+            `None` if retention deleted some while they were read, so that the slice has to be cut again.
+
+        Raises:
+            AiogroupError: the job cannot go on.
         """
         missing = Missing(expired_count=sum(each.expired_count for each in slices.values()))
         pieces = [piece for each in slices.values() for piece in each.pieces]
         if not pieces:
             return 0, missing
         watched = Watched(self.session(), pieces, self.reading, self.task_records, self.keep)
+        is_in_process = False
         try:
             kept = watched.kept()
-            with self._job_group() as did_run:
-                with watched:
-                    self.process(watched.frame)
-                counted = watched.count(kept, did_run=did_run())
+            with self._job_group(), watched:
+                is_in_process = True
+                self.process(watched.frame)
+                is_in_process = False
+            counted = watched.count(kept)
         except Exception as error:
-            if self._is_overtaken(slices, error):
+            # Where retention is always at work it would explain each error of process: so not for ever.
+            is_last = self.drops_in_a_row == DROPS_IN_A_ROW - 1
+            if self._is_overtaken(slices, error) and (not is_last or _is_of_the_connector(error)):
                 self.overtaken_by = error
                 return None
-            raise
+            if isinstance(error, AiogroupError) and not is_in_process:
+                raise
+            return error
         finally:
             watched.forget()
         found = self.portal.call(explain, self.reading, [(piece.tp, gap) for piece, gap in counted.gaps])
@@ -401,16 +421,22 @@ class _Job:
         )
 
     @contextmanager
-    def _job_group(self) -> Iterator[Callable[[], bool]]:
-        """Give Spark's jobs of this thread a name; the function that it yields says whether there were any."""
+    def _job_group(self) -> Iterator[None]:
+        """Give Spark's jobs of this thread a name."""
         context, name = self.session().sparkContext, f"aiogroup-{uuid4().hex[:8]}"
         before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
         context.setJobGroup(name, f"pending ranges of {self.access.group_id}")
         try:
-            yield lambda: bool(context.statusTracker().getJobIdsForGroup(name))
+            yield
         finally:
             for key, value in before.items():
                 context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
+
+
+def _is_of_the_connector(error: BaseException) -> bool:
+    """Whether it comes from Spark's Kafka connector, which is all that Spark says of records that it could not read."""
+    causes = (error.__cause__, error.__context__)
+    return CONNECTOR_PACKAGE in str(error) or any(each is not None and _is_of_the_connector(each) for each in causes)
 
 
 def _at_work(standing: Mapping[TopicPartition, Pending]) -> dict[TopicPartition, OffsetAndMetadata]:

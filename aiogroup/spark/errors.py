@@ -36,7 +36,7 @@ class PySparkMissingError(DrainError, ImportError):
 
 
 class UnsupportedSparkError(DrainError):
-    """PySpark is older than 4.0, or the session is one of Spark Connect."""
+    """PySpark is older than 4.0, or what was given is no running session whose driver is this process."""
 
 
 class JavaMissingError(DrainError):
@@ -153,7 +153,7 @@ class NotProcessedError(DrainError):
 
 
 class ClaimLostError(DrainError):
-    """Several results in a row were dropped, as the claim was lost or the token changed before they were committed.
+    """Several results in a row were dropped: the claim was lost, the token changed, or retention deleted a part.
 
     Give the driver more time (`session_timeout_ms`) or smaller slices (`slice_records`).
     """
@@ -161,6 +161,6 @@ class ClaimLostError(DrainError):
     def __init__(self, drops_count: int) -> None:
         super().__init__(
             f"{drops_count} results in a row were dropped: when they were to be committed the claim had ended, or the "
-            "service had a new token. They are pending still. Give the driver more time (session_timeout_ms) or "
-            "smaller slices (slice_records)"
+            "service had a new token, or retention had deleted a part of them. They are pending still. Give the driver "
+            "more time (session_timeout_ms) or smaller slices (slice_records)"
         )

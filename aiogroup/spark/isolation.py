@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from aiogroup.errors import AiogroupError
 from aiogroup.recovery.ranges import Ranges
 from aiogroup.spark.slices import Slice
 from aiogroup.structs import TopicPartition
@@ -37,18 +36,18 @@ class Failed:
 def isolate(
     slices: Mapping[TopicPartition, Slice],
     error: Exception,
-    work: Callable[[Mapping[TopicPartition, Slice]], bool],
+    work: Callable[[Mapping[TopicPartition, Slice]], bool | Exception],
 ) -> tuple[Failed, ...]:
     """Repeat a round that ended in `error`: partition by partition, and what fails in halves.
 
-    `work` processes and commits what it is given, and returns whether that is durable. If it is not, nothing more of
-    this round can be committed, and the rest stays pending without being failed.
+    `work` processes and commits what it is given, and returns whether that is durable, or why it failed. If it is not
+    durable, nothing more of this round can be committed, and the rest stays pending without being failed. What `work`
+    raises is no failure of the records, and ends it.
 
     Returns:
         What has failed.
 
     Raises:
-        AiogroupError: an error of `work` that is not one of `process`.
         Exception: `error`, if there was nothing but failures, so that it is not the records.
     """
     failed: list[Failed] = []
@@ -62,16 +61,13 @@ def isolate(
             part, rest = part.divided(1)
             waiting.append((rest, why))
         attempts_left -= 1
-        try:
-            is_durable = work({part.tp: part})
-        except AiogroupError:
-            raise
-        except Exception as news:  # noqa: BLE001 (the application's function, and Spark, raise anything)
+        outcome = work({part.tp: part})
+        if isinstance(outcome, Exception):
             failures += 1
-            waiting.extend(_halves(part, news, failed))
+            waiting.extend(_halves(part, outcome, failed))
             continue
         failures, has_worked = 0, True
-        if not is_durable:
+        if not outcome:
             return tuple(failed)
     if waiting and not has_worked:
         raise error

@@ -104,9 +104,10 @@ def check_classic(spark: SparkSession) -> None:
     """Refuse a session that the job cannot work with.
 
     Raises:
-        UnsupportedSparkError: PySpark is too old, or the session is one of Spark Connect.
+        UnsupportedSparkError: PySpark is too old, the session is one of Spark Connect, or it is none, or was stopped.
     """
     check_pyspark()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 (an extra)
     from pyspark.util import is_remote_only  # noqa: PLC0415 (an extra)
 
     if is_remote_only() or ".connect." in type(spark).__module__:
@@ -114,6 +115,12 @@ def check_classic(spark: SparkSession) -> None:
             "this is a session of Spark Connect (spark.remote), and the job needs one whose driver runs in this "
             "process: run it by spark-submit, or let make_session() start one"
         )
+    if not isinstance(spark, SparkSession):
+        raise UnsupportedSparkError(
+            f"{spark!r:.200} is no Spark session: give one, or a function that returns one, such as make_session"
+        )
+    if spark.sparkContext._jsc is None or spark.sparkContext._jsc.sc().isStopped():
+        raise UnsupportedSparkError("this Spark session was stopped: give one that runs, or a function that starts one")
 
 
 def check_java() -> None:

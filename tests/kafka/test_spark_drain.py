@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 from anyio.from_thread import start_blocking_portal
 
-from aiogroup import ConfigError
+from aiogroup import ConfigError, RecordDeserializationError
 from aiogroup.admin import list_members
 from aiogroup.recovery.token import read_done
 from aiogroup.spark import (
@@ -105,6 +110,32 @@ async def said_done(place):
     async with place.admin() as admin:
         found = (await admin.list_consumer_group_offsets(f"{place.group}.catchup"))[place.tp()]
     return read_done(found.metadata, await place_of(place))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("keep", [None, "MEMORY_AND_DISK"])
+def test_a_job_leaves_nothing_behind_in_the_session(spark, place, keep, fails):
+    """No listener, which Spark would call after each of the application's queries for ever, and no kept records."""
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+    before, seen = left_in(spark), []
+
+    def process(frame):
+        seen.append(left_in(spark))
+        frame.count()
+        if fails and len(seen) == 2:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        drain(spark, process, **access(place), keep=keep, slice_records=20)
+    listeners, kept_count = before
+    assert seen == [(listeners + 1, kept_count + bool(keep))] * 2
+    assert left_in(spark) == before
+
+
+def left_in(spark):
+    """How many listeners and how many kept RDDs."""
+    listeners = spark._jsparkSession.listenerManager().listListeners()
+    return len(listeners), spark.sparkContext._jsc.getPersistentRDDs().size()
 
 
 def test_two_drivers_share_the_partitions(spark, make_place):
@@ -226,6 +257,10 @@ def test_a_token_that_changes_each_time_ends_the_job(spark, place):
         (lambda frame: frame.rdd.take(1), NotProcessedError, "read more than"),
         (lambda frame: next(frame.toLocalIterator()), NotProcessedError, "read more than"),
         (lambda frame: frame.select("value").foreachPartition(list), NotProcessedError, "then give keep"),
+        (lambda frame: _in_a_thread(frame), NotProcessedError, "then give keep"),
+        (lambda frame: _thrice(frame), NotProcessedError, "to have read more than"),
+        (lambda frame: _thrice_from_the_start(frame), NotProcessedError, "to have read more than"),
+        (lambda frame: _give_up_after_three(frame), NotProcessedError, "to have read more than"),
     ],
     ids=[
         "raises",
@@ -236,6 +271,10 @@ def test_a_token_that_changes_each_time_ends_the_job(spark, place):
         "takes one row",
         "reads the first row",
         "cannot be seen",
+        "cannot be seen, in a thread",
+        "takes the same rows thrice",
+        "reads the first rows thrice",
+        "fails thrice in one task",
     ],
 )
 def test_what_was_not_processed_stays_pending(spark, place, process, error, match):
@@ -243,6 +282,29 @@ def test_what_was_not_processed_stays_pending(spark, place, process, error, matc
     with pytest.raises(error, match=match):
         drain(spark, process, **access(place), task_records=10)
     assert pending_ranges(**access(place))[place.tp(0)].done == ()
+
+
+def _thrice(frame):
+    """Three actions on its RDD, which read 20 of its 50 records each."""
+    for _ in range(3):
+        assert len(frame.rdd.take(20)) == 20
+
+
+def _thrice_from_the_start(frame):
+    for _ in range(3):
+        assert len(list(islice(frame.toLocalIterator(), 15))) == 15
+
+
+def _give_up_after_three(frame):
+    from py4j.protocol import Py4JJavaError
+
+    def send(rows):
+        if any(row.offset == 45 for row in rows):
+            raise ConnectionError
+
+    for _ in range(3):
+        with suppress(Py4JJavaError):
+            frame.foreachPartition(send)
 
 
 def _lookup(frame):
@@ -260,6 +322,32 @@ def _beside_others(frame):
     return frame.orderBy("offset").groupBy("partition").count().collect()
 
 
+def _in_a_thread(frame):
+    """Another one than that which has the job's group of Spark jobs."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: frame.select("value").foreachPartition(list)).result()
+
+
+def _under_another_name(frame):
+    frame.sparkSession.sparkContext.setJobGroup("mine", "of the application")
+    frame.select("value").foreachPartition(list)
+
+
+def _once_more(frame):
+    from py4j.protocol import Py4JJavaError
+
+    def send(rows):
+        if any(row.offset == 35 for row in rows) and not flag.exists():
+            flag.touch()
+            raise ConnectionError
+
+    with TemporaryDirectory() as folder:
+        flag = Path(folder, "failed")
+        with pytest.raises(Py4JJavaError):
+            frame.foreachPartition(send)
+        frame.foreachPartition(list)
+
+
 def _made_first(frame):
     """As Delta's MERGE: what it reads is materialised by another action than that which is written."""
     made = frame.select("offset").localCheckpoint()
@@ -268,12 +356,20 @@ def _made_first(frame):
 
 @pytest.mark.parametrize(
     "process",
-    [lambda frame: frame.foreachPartition(list), lambda frame: frame.rdd.map(len).sum(), _beside_others, _made_first],
-    ids=["foreachPartition", "rdd", "beside actions on a part", "materialised first"],
+    [
+        lambda frame: frame.foreachPartition(list),
+        lambda frame: frame.rdd.map(len).sum(),
+        lambda frame: frame.rdd.zipWithIndex().foreach(len),
+        lambda frame: list(frame.toLocalIterator()),
+        _once_more,
+        _beside_others,
+        _made_first,
+    ],
+    ids=["foreachPartition", "rdd", "rdd twice", "iterator", "once more", "beside actions on a part", "made first"],
 )
 def test_one_action_over_all_records_is_enough_whatever_else_is_run(spark, place, process):
     run(leave_behind(place, {0: [(0, 50)]}, live=60))
-    report = drain(spark, process, **access(place))
+    report = drain(spark, process, **access(place), task_records=10)
     assert (report.record_count, report.left_count) == (50, 0)
 
 
@@ -283,8 +379,10 @@ def test_one_action_over_all_records_is_enough_whatever_else_is_run(spark, place
         lambda frame: frame.select("value").foreachPartition(list),
         lambda frame: (frame.select("offset").rdd.map(len).sum(), frame.where("offset < 3").collect()),
         lambda frame: frame.collect(),
+        _in_a_thread,
+        _under_another_name,
     ],
-    ids=["rows of another frame", "two sinks", "one action"],
+    ids=["rows of another frame", "two sinks", "one action", "in a thread", "in a group of its own"],
 )
 def test_what_is_kept_may_be_read_in_any_way_and_is_read_from_kafka_once(spark, place, process, capsys):
     run(leave_behind(place, {0: [(0, 50)], 1: [(10, 20)]}, live=60))
@@ -342,9 +440,93 @@ def _down(attempts, frame):
     raise ConnectionError(f"attempt {len(attempts)}")
 
 
+def test_a_bad_record_that_the_service_has_processed_meanwhile_is_not_waited_for(spark, place):
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+    slices = []
+
+    def process(frame):
+        slices.append(offsets_in(frame))
+        if (0, 25) in slices[-1] and not any((0, 25) in each for each in slices[:-1]):
+            run(leave_behind(place, {0: [(20, 40)]}, live=60))
+        _charge({(0, 5)}, frame)
+
+    given = {"on_error": "isolate", "slice_records": 20, "others_timeout_ms": 60_000}
+    report = drain(spark, process, **access(place), **given)
+    assert ([each.ranges for each in report.failed], report.left_count) == ([((5, 6),)], 0)
+    assert report.elapsed_ms < 60_000
+
+
+def test_an_error_of_on_progress_is_no_error_of_the_records(spark, place):
+    run(leave_behind(place, {0: [(0, 40)], 1: [(0, 40)]}, live=60))
+    kept = Kept()
+    with pytest.raises(BrokenPipeError):
+        drain(spark, kept, **access(place), on_error="isolate", on_progress=_break_pipe)
+    assert len(kept.slices) == 1
+    assert [each.ranges for each in pending_ranges(**access(place)).values()] == [(), ()]
+
+
+def _break_pipe(progress):
+    raise BrokenPipeError
+
+
+def test_a_bad_record_may_raise_an_error_of_ours(spark, place):
+    run(leave_behind(place, {0: [(0, 8)]}, live=60))
+
+    def process(frame):
+        if (0, 3) in offsets_in(frame):
+            raise RecordDeserializationError(place.tp(), 3, "value")
+
+    report = drain(spark, process, **access(place), on_error="isolate")
+    assert [(each.ranges, type(each.error)) for each in report.failed] == [(((3, 4),), RecordDeserializationError)]
+    assert report.record_count == 7
+
+
+@pytest.mark.parametrize("on_error", ["stop", "isolate"])
+def test_retention_that_goes_on_hides_no_error_of_process(spark, place, on_error):
+    """Whatever process raises, a part of its slice has been deleted by then."""
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+    slices = []
+
+    def process(frame):
+        slices.append(offsets_in(frame))
+        if len(slices) < 6:
+            run(_delete_before(place, len(slices)))
+        if (0, 30) in slices[-1]:
+            raise ValueError("a record is bad")
+
+    if on_error == "stop":
+        with pytest.raises(ValueError, match="a record is bad"):
+            drain(spark, process, **access(place))
+        assert len(slices) == 3
+    else:
+        report = drain(spark, process, **access(place), on_error=on_error)
+        assert ([each.ranges for each in report.failed], report.left_count) == ([((30, 31),)], 1)
+
+
+async def _delete_before(place, offset):
+    async with place.admin() as admin:
+        await admin.delete_records({place.tp(): RecordsToDelete(before_offset=offset)}, 10_000)
+
+
 def test_an_unknown_way_with_errors_is_refused(spark, place):
     with pytest.raises(ConfigError, match="on_error='skip': 'stop' or 'isolate'"):
         drain(spark, lambda frame: None, **access(place), on_error="skip")
+
+
+@pytest.mark.parametrize("keep", [None, "MEMORY_AND_DISK"])
+def test_a_slice_without_a_record_is_done_whatever_process_runs(spark, make_place, unique_name, keep):
+    place = make_place()
+
+    async def produce():
+        async with place.producer(transactional_id=unique_name("id")) as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait(place.topic, b"0", partition=0)
+            await producer.abort_transaction()
+
+    run(produce())
+    run(leave_behind(place, {0: [(0, 2)]}, live=2, read_committed=True))
+    report = drain(spark, lambda frame: frame.isEmpty() or 1 / 0, **access(place), keep=keep)
+    assert (report.record_count, report.left_count, report.missing.total_count) == (0, 0, 2)
 
 
 def test_what_is_kept_and_not_used_stays_pending(spark, place):

@@ -13,6 +13,7 @@ import pytest
 from aiokafka.structs import OffsetAndMetadata
 
 from aiogroup import GroupAuthorizationError, TopicAuthorizationError
+from aiogroup.admin import list_members
 from aiogroup.devkafka import Cluster, jars
 from aiogroup.errors import GroupNotFoundError
 from aiogroup.spark import (
@@ -149,6 +150,30 @@ def test_a_session_of_spark_connect_is_refused(place):
     for session in (Session(), Session):
         with pytest.raises(UnsupportedSparkError, match=r"Spark Connect .*make_session\(\)"):
             drain(session, never, **access(place))
+
+
+@pytest.mark.parametrize("on_error", ["stop", "isolate"])
+def test_a_function_that_starts_no_session_is_called_once(spark, place, on_error, monkeypatch):
+    run(leave_behind(place, {0: [(3, 9)]}, live=10))
+    given, calls = {**access(place), "on_error": on_error}, []
+
+    def start(session):
+        calls.append(session)
+        if session is None:
+            raise ConnectionError("the cluster is full")
+        return session
+
+    with pytest.raises(ConnectionError, match="full"):
+        drain(lambda: start(None), never, **given)
+    with pytest.raises(UnsupportedSparkError, match=r"'nothing' is no Spark session: .*make_session"):
+        drain(lambda: start("nothing"), never, **given)
+    monkeypatch.setattr(spark.sparkContext, "_jsc", None)  # as after spark.stop()
+    with pytest.raises(UnsupportedSparkError, match="was stopped"):
+        drain(lambda: start(spark), never, **given)
+    with pytest.raises(UnsupportedSparkError, match="was stopped"):
+        drain(spark, never, **given)
+    assert len(calls) == 3
+    assert run(list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)) == ()
 
 
 def test_an_old_pyspark_is_refused(place, monkeypatch):

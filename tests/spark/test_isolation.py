@@ -34,7 +34,7 @@ class Sink:
         self.sizes.append(len(part))
         offsets = offsets_of(part.tp, part.ranges)
         if self.attempts <= self.refuses or self.bad & set(offsets):
-            raise BadRecordError(f"attempt {self.attempts}")
+            return BadRecordError(f"attempt {self.attempts}")
         self.done += offsets
         return True
 
@@ -104,7 +104,7 @@ def test_a_sink_that_goes_down_meanwhile_leaves_the_rest_failed():
 
     def work(slices):
         if len(sink.done) >= 250:
-            raise BadRecordError("down")
+            return BadRecordError("down")
         return sink(slices)
 
     failed = isolate(backlog([(0, 250)], [(0, 1_000)], [(0, 10)]), BadRecordError("first"), work)
