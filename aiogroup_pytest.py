@@ -152,7 +152,7 @@ class _Consumers:
     @property
     def _is_expected(self) -> bool:
         """Whether the test looks for warnings itself: Python warns of what it takes away."""
-        return getattr(warnings, SHOWING, None) != self._showing
+        return bool(getattr(warnings, SHOWING, None) != self._showing)
 
     def on_made(self, consumer: Consumer) -> None:
         frame = sys._getframe(2)
