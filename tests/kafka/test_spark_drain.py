@@ -7,8 +7,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
-from operator import attrgetter
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
