@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -132,10 +135,25 @@ def test_a_job_leaves_nothing_behind_in_the_session(spark, place, keep, fails):
     assert left_in(spark) == before
 
 
+def test_a_job_that_is_interrupted_while_it_joins_gives_its_claim_back(spark, place, monkeypatch):
+    """Or another driver would wait until its session ends."""
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+    on_assigned = claims.Claims.on_partitions_assigned
+
+    async def interrupted(self, assigned):
+        os.kill(os.getpid(), signal.SIGINT)
+        await on_assigned(self, assigned)
+
+    monkeypatch.setattr(claims.Claims, "on_partitions_assigned", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        drain(spark, Kept(), **access(place))
+    assert run(list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)) == ()
+
+
 def left_in(spark):
     """How many listeners and how many kept RDDs."""
-    listeners = spark._jsparkSession.listenerManager().listListeners()
-    return len(listeners), spark.sparkContext._jsc.getPersistentRDDs().size()
+    session, context = attrgetter("_jsparkSession", "sparkContext._jsc")(spark)
+    return len(session.listenerManager().listListeners()), context.getPersistentRDDs().size()
 
 
 def test_two_drivers_share_the_partitions(spark, make_place):
