@@ -138,14 +138,16 @@ class Consumer:
             for each in self._watching:
                 each.on_start()
         except BaseException:
-            await engine.close()
+            with anyio.CancelScope(shield=True):
+                await engine.close()
             raise
         finally:
             self._starting = None
         try:
             await engine.group.wait_for_assignment(now_ms() + self.config.request_timeout_ms)
         except BaseException:
-            await self.stop(timeout_ms=1_000)
+            with anyio.CancelScope(shield=True):  # a scope of anyio would cancel this, too, and the member would stay
+                await self.stop(timeout_ms=1_000)
             raise
 
     async def stop(

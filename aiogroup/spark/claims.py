@@ -65,7 +65,7 @@ class Claims:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._release()
-        await self._consumer.stop()
+        await self._consumer.__aexit__(kind, error, trace)
 
     async def hold(self) -> dict[TopicPartition, int]:
         """The claimed partitions with their numbers; none of them is handed over until `release`.

@@ -54,9 +54,7 @@ class Watched:
         self._spark = spark
         self._pieces = pieces
         self._plain = read_pieces(spark, pieces, access, task_records)
-        self._is_kept = keep is not None
-        if keep is not None:
-            self._plain = self._plain.persist(getattr(StorageLevel, keep))
+        self._level = None if keep is None else getattr(StorageLevel, keep)
         self._actions = _Actions(f"aiogroup-{uuid4().hex[:8]}")
         self._listener: Any = None  # Java's
         self.frame: DataFrame = self._plain.observe(self._actions.name, F.count(F.lit(1)).alias("records"))
@@ -88,7 +86,7 @@ class Watched:
 
     def forget(self) -> None:
         """Spark need not keep the records any more."""
-        if self._is_kept:
+        if self._level is not None:
             self._plain.unpersist()
 
     @property
@@ -113,7 +111,10 @@ class Watched:
 
     def kept(self) -> Counted | None:
         """The count of the records that are kept, which are read now; `None` without `keep`."""
-        return self._checked(self._count_again()) if self._is_kept else None
+        if self._level is None:
+            return None
+        self._plain.persist(self._level)
+        return self._checked(self._count_again())
 
     def count(self, kept: Counted | None) -> Counted:
         """The count, once the records are processed. `kept` is what `kept()` gave.
@@ -188,8 +189,9 @@ class Watched:
 
         by_name = {piece.name: piece for piece in self._pieces}
         before = F.lag("offset").over(Window.partitionBy(SLICE).orderBy("offset"))
-        seen = self._plain.select(SLICE, "offset", before.alias("before")).cache()
+        seen = self._plain.select(SLICE, "offset", before.alias("before"))
         try:
+            seen.cache()
             found = seen.groupBy(SLICE).agg(F.count("*"), F.min("offset"), F.max("offset")).collect()
             holes = seen.where(F.col("offset") > F.col("before") + 1)
             hole_count = holes.count()

@@ -24,6 +24,7 @@ from aiogroup.spark.claims import REBALANCE_TIMEOUT_MS, Claims
 from aiogroup.spark.completeness import Watched
 from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError, TopicRecreatedError
 from aiogroup.spark.gaps import Missing, explain
+from aiogroup.spark.interrupts import noticing_interrupts
 from aiogroup.spark.isolation import isolate
 from aiogroup.spark.progress import DrainReport, Progress
 from aiogroup.spark.reading import TASK_RECORDS, check_connector
@@ -108,7 +109,7 @@ def check_keep(keep: str | None) -> None:
     """
     from pyspark.storagelevel import StorageLevel  # noqa: PLC0415 (an extra)
 
-    known = [name for name, level in vars(StorageLevel).items() if isinstance(level, StorageLevel)]
+    known = [name for name, level in vars(StorageLevel).items() if isinstance(level, StorageLevel) and name != "NONE"]
     if keep is not None and keep not in known:
         raise ConfigError(f"keep={keep!r}: a storage level of Spark is needed: {', '.join(known)}")
 
@@ -336,15 +337,18 @@ class _Job:
         pieces = [piece for each in slices.values() for piece in each.pieces]
         if not pieces:
             return 0, missing
-        watched = Watched(self.session(), pieces, self.reading, self.task_records, self.keep)
+        spark = self.session()
+        with noticing_interrupts():
+            watched = Watched(spark, pieces, self.reading, self.task_records, self.keep)
         is_in_process = False
         try:
-            kept = watched.kept()
-            with self._job_group(), watched:
-                is_in_process = True
-                self.process(watched.frame)
-                is_in_process = False
-            counted = watched.count(kept)
+            with noticing_interrupts(), self._job_group():
+                kept = watched.kept()
+                with watched:
+                    is_in_process = True
+                    self.process(watched.frame)
+                    is_in_process = False
+                counted = watched.count(kept)
         except Exception as error:
             # Where retention is always at work it would explain each error of process: so not for ever.
             is_last = self.drops_in_a_row == DROPS_IN_A_ROW - 1
@@ -428,6 +432,9 @@ class _Job:
         context.setJobGroup(name, f"pending ranges of {self.access.group_id}")
         try:
             yield
+        except BaseException:
+            context.cancelJobGroup(name)  # what still runs would hold on to what is kept
+            raise
         finally:
             for key, value in before.items():
                 context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it

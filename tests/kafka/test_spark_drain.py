@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -133,10 +135,67 @@ def test_a_job_leaves_nothing_behind_in_the_session(spark, place, keep, fails):
     assert left_in(spark) == before
 
 
+def test_a_job_that_is_interrupted_while_it_joins_gives_its_claim_back(spark, place, monkeypatch):
+    """Or another driver would wait until its session ends."""
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+    on_assigned = claims.Claims.on_partitions_assigned
+
+    async def interrupted(self, assigned):
+        os.kill(os.getpid(), signal.SIGINT)
+        await on_assigned(self, assigned)
+
+    monkeypatch.setattr(claims.Claims, "on_partitions_assigned", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        drain(spark, Kept(), **access(place))
+    assert run(list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)) == ()
+
+
+@pytest.mark.parametrize("keep", [None, "MEMORY_AND_DISK"])
+def test_an_interrupted_job_ends_and_isolates_nothing(spark, place, keep):
+    """Ctrl-C while Spark is at work."""
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+    before, tried = left_in(spark), []
+
+    def process(frame):
+        tried.append(frame)
+        with TemporaryDirectory() as folder:
+            begun = Path(folder, "begun")
+            watching = threading.Thread(target=_interrupt_when, args=(begun,))
+            watching.start()
+            try:
+                frame.foreach(busy_while(begun))
+            finally:
+                watching.join()
+
+    with pytest.raises(KeyboardInterrupt):
+        drain(spark, process, **access(place), keep=keep, on_error="isolate")
+    assert len(tried) == 1
+    assert left_in(spark) == before
+    assert run(list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)) == ()
+    assert pending_ranges(**access(place))[place.tp(0)].done == ()
+
+
+def _interrupt_when(path):
+    run(eventually(path.exists, within_s=60))
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def busy_while(path):
+    """A function for each row that lasts until the folder of the file is gone, which it makes."""
+
+    def busy(row):
+        if path.parent.exists():
+            path.touch()
+        while path.exists():
+            time.sleep(0.01)
+
+    return busy
+
+
 def left_in(spark):
     """How many listeners and how many kept RDDs."""
-    java = attrgetter("_jsparkSession")(spark)  # PySpark shows neither
-    return len(java.listenerManager().listListeners()), java.sparkContext().getPersistentRDDs().size()
+    session, context = attrgetter("_jsparkSession", "sparkContext._jsc")(spark)
+    return len(session.listenerManager().listListeners()), context.getPersistentRDDs().size()
 
 
 def test_two_drivers_share_the_partitions(spark, make_place):
@@ -537,9 +596,11 @@ def test_what_is_kept_and_not_used_stays_pending(spark, place):
     assert pending_ranges(**access(place))[place.tp(0)].done == ()
 
 
-def test_a_storage_level_that_spark_does_not_know_is_refused(spark, place):
-    with pytest.raises(ConfigError, match=r"keep='MEMORY': a storage level .*MEMORY_AND_DISK"):
-        drain(spark, lambda frame: None, **access(place), keep="MEMORY")
+@pytest.mark.parametrize("keep", ["MEMORY", "NONE"])
+def test_a_storage_level_that_keeps_nothing_is_refused(spark, place, keep):
+    """With NONE Spark keeps nothing: each action would read Kafka, and nobody would count what it reads."""
+    with pytest.raises(ConfigError, match=rf"keep='{keep}': a storage level .*MEMORY_AND_DISK"):
+        drain(spark, lambda frame: None, **access(place), keep=keep)
 
 
 def test_records_that_spark_has_read_again_are_no_fault(spark, place):

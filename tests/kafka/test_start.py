@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import anyio
 import pytest
 
 from aiogroup import (
@@ -15,6 +16,7 @@ from aiogroup import (
     KafkaTimeoutError,
     StopReport,
 )
+from aiogroup.admin import list_members
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.runtime.net import link
@@ -127,3 +129,18 @@ async def test_what_is_needed_next_is_connected_while_an_answer_is_awaited(make_
         rule.remove()
         await starting
         await consumer.stop()
+
+
+async def test_a_scope_of_anyio_that_ends_it_lets_the_member_leave(make_place):
+    """Such a scope cancels each await again until it is left, also those of the clean-up."""
+    place, scope = make_place(), anyio.CancelScope()
+
+    class Listener:
+        async def on_partitions_assigned(self, assigned):
+            scope.cancel()
+
+    with scope:
+        await place.consumer(listener=Listener()).start()
+    assert scope.cancelled_caught
+    assert await list_members(place.group, bootstrap_servers=place.cluster.bootstrap_servers) == ()
+    assert ours() == []

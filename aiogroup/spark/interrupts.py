@@ -1,0 +1,43 @@
+"""Ctrl-C while Python waits for Spark's Java."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from types import FrameType
+
+__all__ = ["noticing_interrupts"]
+
+
+@contextmanager
+def noticing_interrupts() -> Iterator[None]:
+    """Let Ctrl-C end the block with `KeyboardInterrupt`, whatever is made of it in between.
+
+    PySpark's handler calls Java in the middle of another call, which Py4J turns into an error like any other: it would
+    pass for one of the application's function.
+
+    Raises:
+        KeyboardInterrupt: SIGINT came.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if current_thread() is not main_thread() or not callable(before):
+        yield
+        return
+    came: list[int] = []
+
+    def notice(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, notice)
+    try:
+        yield
+    except Exception as error:
+        if came:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        if signal.getsignal(signal.SIGINT) is notice:
+            signal.signal(signal.SIGINT, before)
