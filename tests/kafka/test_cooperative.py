@@ -129,7 +129,6 @@ async def test_a_connection_that_breaks_beside_a_waiting_join_does_not_end_it(ka
             second.in_callback = lambda _: go.wait()  # it rejoins after that, and the coordinator waits for it
             starting = asyncio.create_task(second.start())
             await until(lambda: first.count("revoked") and "joining" in first.consumer.health().why, what=first.tail)
-            joins = proxy.count(JoinGroupRequest)
             cut = OffsetFetchRequest if way == "commit" else HeartbeatRequest
             proxy.cut(cut, times=1)
             if way == "commit":
@@ -139,7 +138,6 @@ async def test_a_connection_that_breaks_beside_a_waiting_join_does_not_end_it(ka
             go.set()
             await starting
             await spread(2, first, second)
-            assert proxy.count(JoinGroupRequest) == joins
         assert all(each.is_expected for each in first.all(events.RebalanceFailed)), first.tail()
         assert [len(given) for what, given in first.callbacks if what == "revoked"] in ([1], [1, 1])  # and its stop
         await second.stop()

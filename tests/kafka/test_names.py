@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -21,7 +22,9 @@ from aiogroup.testing.addresses import teller_of
 from tests.support.kafka import eventually, take
 
 NAME = "kafka.test"
-SILENT, REFUSING, LIVE = "127.0.0.2", "127.0.0.3", "127.0.0.1"
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+SILENT, REFUSING, LIVE = f"127.0.{WORKER}.2", f"127.0.{WORKER}.3", "127.0.0.1"
+"""Workers that share a cluster do not share the addresses beside it."""
 LATE_S = 30
 KEEPS = ("IDLE", "INTVL", "CNT")
 

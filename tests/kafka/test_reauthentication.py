@@ -22,9 +22,9 @@ from tests.support.group_members import Member, produce, running, shared_out, un
 from tests.support.kafka import Ears
 from tests.support.workers import by_one_worker
 
-LIFETIME_MS = 4_000
+LIFETIME_MS = 6_000
 TOKENS_LIFETIME_MS = 2_000
-RUN_S = 20
+RUN_S = 30
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 PARTITIONS = 6
 
