@@ -223,8 +223,6 @@ def run_all(jvm, cluster, mark, directory, tell=lambda _line: None):
         code, lines = run(jvm, cluster, tool, arguments, given)
         if name.startswith("list"):
             lines = [line for line in lines if mark in line]
-        elif name == "settings of all":  # Kafka sets this by itself once a test has removed it (KIP-966)
-            lines = [line for line in lines if not line.strip().startswith("min.insync.replicas=")]
         elif name == "measure":
             lines = [line for line in lines if "99.9th" in line]  # on a busy machine it tells how far it is, too
         found[name] = [code, *printed(lines, mark)]
