@@ -42,6 +42,8 @@ HIDDEN = (
 LOGGED = re.compile(r"\[?20\d\d-|\tat |\s*$|Picked up|log4j|The consumer rebalance protocol")
 """What Java or its logger say."""
 
+TRIES = 20
+
 
 def steps(mark, directory):
     """(name, tool, arguments, standard input). `mark` ends every name, so that runs on one cluster do not meet."""
@@ -221,6 +223,10 @@ def run_all(jvm, cluster, mark, directory, tell=lambda _line: None):
     found = {}
     for name, tool, arguments, given in steps(mark, directory):
         code, lines = run(jvm, cluster, tool, arguments, given)
+        for _ in range(TRIES if name == "settings of all" else 0):  # the node hears of the change a moment later
+            if any("log.cleaner.delete.retention.ms" in line for line in lines):
+                break
+            code, lines = run(jvm, cluster, tool, arguments, given)
         if name.startswith("list"):
             lines = [line for line in lines if mark in line]
         elif name == "measure":
