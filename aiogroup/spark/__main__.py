@@ -95,8 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
     0 when nothing is pending any more, 1 on an error, 2 for bad arguments (by argparse), 3 when ranges are left, or
-    when the group is behind and no token says what is left to jobs, 4 when what is left has failed (`--on-error
-    isolate`).
+    when the group is behind and no token says what is left to jobs, 4 when something has failed (`--on-error
+    isolate`), whoever holds the rest.
     """
     parser = _parser()
     parsed = parser.parse_args(arguments)
