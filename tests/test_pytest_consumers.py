@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-LIMIT_S = 120
+from tests.support.nested_pytest import run_pytest
+
 HELPER = """
 from aiogroup import Consumer
 
@@ -229,15 +225,7 @@ def ran(folder, module, *options):
     """What pytest prints of this module."""
     (folder / "helper.py").write_text(HELPER)
     (folder / "test_it.py").write_text(module)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "aiogroup_pytest", *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    ).stdout
+    return run_pytest(folder, *options).stdout
 
 
 def ends_of(told):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -15,9 +14,9 @@ import pytest
 
 import aiogroup
 import aiogroup_pytest
+from tests.support.nested_pytest import run_pytest
 
 ROOT = Path(__file__).parents[1]
-LIMIT_S = 120
 PROJECT = {
     "pytest.ini": """
 [pytest]
@@ -153,17 +152,7 @@ def told(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     for name, text in PROJECT.items():
         folder.joinpath(name).write_text(text)
-    # Other plug-ins have nothing to do with this one, and some take seconds to load.
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "aiogroup_pytest", "-rA", "-v"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    ended = run_pytest(folder, "-v")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -378,15 +367,7 @@ class TestOther(unittest.IsolatedAsyncioTestCase):
 def run(folder, *options, module=VIRTUAL):
     """pytest in a folder with a module, with no plug-in but those that are named."""
     folder.joinpath("test_it.py").write_text(module)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "aiogroup_pytest", *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    return run_pytest(folder, *options)
 
 
 def test_the_marker_says_what_it_needs_and_other_tests_run(tmp_path):
