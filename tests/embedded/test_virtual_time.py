@@ -402,6 +402,38 @@ def test_the_same_seed_gives_the_same_exchanges_byte_by_byte_whatever_the_hash_s
     assert exchanges(8) not in told
 
 
+def loop_turns_while_reading(busy_s, records_of):
+    """How often the loop ran while records were read, each of which kept the processor for `busy_s` of real time."""
+
+    async def read():
+        turns = 0
+
+        def count_turn():
+            nonlocal turns
+            turns += 1
+            asyncio.get_running_loop().call_soon(count_turn)
+
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders", partitions=1)
+            broker.produce_many("orders", [b"%d" % number for number in range(12)])
+            async with Consumer("orders", **settings(broker)) as consumer:
+                records = records_of(consumer)
+                await anext(records)
+                count_turn()
+                for _ in range(11):
+                    await anext(records)
+                    time.sleep(busy_s)  # noqa: ASYNC251 (the loop is to be kept)
+        return turns
+
+    return run_virtual(read())
+
+
+@pytest.mark.parametrize("records_of", [aiter, Consumer.merged], ids=["async for", "merged"])
+def test_turns_do_not_end_by_the_real_clock(records_of):
+    """They ended earlier beside other work, and two things of one instant changed places."""
+    assert loop_turns_while_reading(0.003, records_of) == loop_turns_while_reading(0, records_of)
+
+
 def test_objects_keep_the_hash_with_which_they_were_put_into_a_set():
     async def program():
         before = CancelScope()

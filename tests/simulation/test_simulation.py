@@ -48,21 +48,7 @@ def test_a_seed_that_once_failed_passes(seed):
     assert simulate(seed).checker.violations == []
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(
-            1,
-            marks=pytest.mark.xfail(
-                strict=False,
-                reason="beside other work two things of one instant change places since names are looked up by "
-                "runtime/net/names.py; why is not known yet",
-            ),
-        ),
-        8,
-        13,
-    ],
-)
+@pytest.mark.parametrize("seed", [1, 8, 13])
 def test_a_simulation_depends_on_its_seed_alone(seed):
     program = f"from tests.simulation.__main__ import run_one; print(run_one({seed})[2])"
     told = {run_one(seed)[2]}

@@ -36,7 +36,7 @@ CLOCKS = (
 NANOSECOND_S = 1e-9
 NANOSECONDS_IN_A_MS = 1_000_000
 TURN_MS = 3_600_000
-"""Of `async for`, whose turns end by the processor's clock: they would end elsewhere in each run."""
+"""Of a cursor, whose turns end by the real clock also here: they would end earlier beside other work."""
 UNORDERED = (("anyio._backends._asyncio", "CancelScope"), ("aiogroup.runtime.net.connection", "Connection"))
 """Classes whose objects are kept in sets that are walked."""
 
@@ -104,7 +104,9 @@ def virtual_time(loop: VirtualLoop, *modules: ModuleType) -> Iterator[None]:
 
     for module in CLOCKS:
         replace(module, "time", clock)
-    replace("aiogroup.runtime.recovery.catch_up_fetchers", "TURN_MS", TURN_MS)
+    replace("aiogroup.runtime.build", "TURN_MS", TURN_MS)
+    for each in _found("aiogroup.runtime.delivery.requests", "Requests"):
+        layer[each, "turn_left_ns"] = lambda _requests: TURN_MS * NANOSECONDS_IN_A_MS
     replace("aiogroup.runtime.recovery.catch_up", "secrets", SimpleNamespace(token_bytes=random.randbytes))
     for each in _found("aiogroup.runtime.membership.heartbeat_thread", "HeartbeatThread"):
         layer[each, "__init__"] = _refuse_thread
@@ -124,8 +126,9 @@ def virtual_time(loop: VirtualLoop, *modules: ModuleType) -> Iterator[None]:
 
 
 def _found(module: str, name: str) -> list[Any]:
-    """What the module has under this name; nothing in another version of it."""
-    with contextlib.suppress(ImportError, AttributeError):
+    """What the module has under this name; nothing in a version of another package that has no such name."""
+    missing = () if module.startswith("aiogroup.") else (ImportError, AttributeError)
+    with contextlib.suppress(*missing):
         return [getattr(import_module(module), name)]
     return []
 
