@@ -214,15 +214,15 @@ class _Actions:
         self.name = name
         self.counts: list[int] = []
 
-    def invoke(self, proxy: object, method: Any, arguments: Any) -> object:  # noqa: ANN401 (Java's)
+    def invoke(self, _proxy: object, method: Any, arguments: Any) -> object:  # noqa: ANN401 (Java's)
         called = method.getName()
         if called == "onSuccess":  # a failed action may have read anything
             observed = arguments[1].observedMetrics()
             if observed.contains(self.name):
                 self.counts.append(int(observed.apply(self.name).getLong(0)))
-        # Every Java object is asked for these now and then.
+        # Every Java object is asked for these now and then. Its name is its own; `==` of Java's objects asks again.
         if called == "equals":
-            return bool(proxy == arguments[0])
+            return arguments[0] is not None and arguments[0].toString() == self.name
         return {"hashCode": hash(self.name) % 2**31, "toString": self.name}.get(called)
 
     class Java:

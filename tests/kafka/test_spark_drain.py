@@ -135,6 +135,23 @@ def test_a_job_leaves_nothing_behind_in_the_session(spark, place, keep, fails):
     assert left_in(spark) == before
 
 
+def test_a_job_whose_listener_stands_behind_another_removes_its_own(spark, place, make_place):
+    """Spark asks it whether it equals the one before it."""
+    other = make_place(1)
+    run(other.produce(range(60)))
+    for each in (place, other):
+        run(leave_behind(each, {0: [(0, 40)]}, live=60))
+    before, kept, inner = left_in(spark), Kept(), Kept()
+
+    def process(frame):
+        drain(spark, inner, **access(other))
+        kept(frame)
+
+    assert drain(spark, process, **access(place)).is_complete
+    assert inner.all() == kept.all() == expected({0: [(0, 40)]})
+    assert left_in(spark) == before
+
+
 def test_a_job_that_is_interrupted_while_it_joins_gives_its_claim_back(spark, place, monkeypatch):
     """Or another driver would wait until its session ends."""
     run(leave_behind(place, {0: [(0, 40)]}, live=60))
