@@ -169,7 +169,7 @@ class Line:
         request: Callable[[], Request[R_co] | None],
         *,
         at_most: int | None = None,
-        on_answer: OnAnswer[R_co],
+        on_answer: OnAnswer[R_co] | None = None,
     ) -> Written | None:
         """Write a request as `exchange` does, if that needs no wait: else, or if there is nothing to send, `None`.
 
@@ -287,9 +287,19 @@ class Line:
                 code, row.name, f"leaving group {self._group_id!r}: {row.message}", retriable=row.retriable
             )
 
-    async def _look_up(self) -> None:
+    async def look_again(self, timeout: int) -> None:
+        """Ask who the coordinator is, and at which address, while one that does not answer is believed in: if it moved,
+        its connections are closed, and whoever waits for an answer on them hears of it.
+        """
+        if self._finding.locked():
+            return
+        async with self._finding:
+            with suppress(AiogroupError):
+                await self._look_up(timeout)
+
+    async def _look_up(self, timeout: int | None = None) -> None:
         request = FindCoordinatorRequest(coordinator_keys=(self._group_id,))
-        response = await self._context.link.ask_any(request, near=not self._was_found)
+        response = await self._context.link.ask_any(request, timeout, near=not self._was_found)
         found = next(iter(response.coordinators), NO_COORDINATOR)
         match remedy_for(Rpc.FIND_COORDINATOR, found.error_code):
             case Remedy.PROCEED if found.node_id >= 0:
@@ -307,6 +317,10 @@ class Line:
                     retriable=remedy is Remedy.RETRY,
                 )  # fmt: skip
         self._context.link.know_address(found.node_id, found.host, found.port)
+        if self.node_id == found.node_id:
+            return
+        if self.node_id != UNKNOWN_NODE:
+            self.lose(f"node {found.node_id} is the coordinator now")
         if self._left_open_at not in (UNKNOWN_NODE, found.node_id):
             self._context.link.disconnect(self._left_open_at, JOIN, HEARTBEAT, COMMIT)
         self.node_id, self._left_open_at = found.node_id, UNKNOWN_NODE

@@ -93,6 +93,16 @@ async def moved(group, former, bootstrap, moment, *, leader, coordinator, client
     assert member.is_ready
 
 
+async def test_a_coordinator_whose_former_address_drops_packets_is_found_while_the_session_lasts(group):
+    """Nothing closes the connection on which the heartbeats go unanswered."""
+    group.brokers.move_coordinator(MOVED, 0)
+    (member,) = await group.joined("a", metadata_max_age_ms=300_000)
+    group.network.move(MOVED, "dropped", 0)
+    await sleep_ms(2 * SESSION_MS)
+    assert not member.count("lost"), member.tail()
+    assert member.is_ready
+
+
 async def health_while(member, duration_ms):
     """Whether it was ready, each half second."""
     told = []

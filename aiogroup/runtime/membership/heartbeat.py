@@ -16,7 +16,7 @@ from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.runtime.coordinator import Line, Surroundings
-from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms, timeout_ms
+from aiogroup.runtime.loop.clock import FOREVER_MS, are_done, now_ms, timeout_ms
 from aiogroup.runtime.net.link import HEARTBEAT
 from aiogroup.telemetry import events
 
@@ -24,6 +24,11 @@ __all__ = ["Heartbeat"]
 
 LATE_MS: Final = 50
 """A heartbeat that is later than this was held up by a blocked loop: a free loop wakes its tasks sooner."""
+
+DOUBTS_IN_A_SESSION: Final = 4
+"""After this part of a session without an answer the coordinator may have moved, and packets to its former address may
+be dropped: nothing closes the connection. The other brokers tell where it is while the session lasts.
+"""
 
 
 class Heartbeat:
@@ -44,6 +49,7 @@ class Heartbeat:
 
         It is replaced as a whole: the main loop reads it while the heartbeat thread sets it.
         """
+        self._doubt_ms = config.session_timeout_ms // DOUBTS_IN_A_SESSION
         self._named_session_ms = config.registration_timeout_ms or config.session_timeout_ms
 
     async def run(self) -> None:
@@ -115,10 +121,14 @@ class Heartbeat:
                 group_instance_id=identity.instance_id,
             )
 
+        limit_ms = self._context.config.request_timeout_ms
         try:
             # The session deadline runs from the last answer. It also covers connecting and looking up the coordinator.
             async with timeout_ms(left_ms):
-                response = await self._coordinator.exchange(HEARTBEAT, self._context.config.request_timeout_ms, request)
+                if written := self._coordinator.write_at_once(HEARTBEAT, limit_ms, request):
+                    while not await are_done((written.answer,), self._doubt_ms):
+                        await self._coordinator.look_again(self._doubt_ms)
+                response = await self._coordinator.exchange(HEARTBEAT, limit_ms, request, written=written)
         except AiogroupError as error:
             if isinstance(error, GroupAuthorizationError | AuthenticationFailedError):
                 await self._coordinator.report(Failed(error))
