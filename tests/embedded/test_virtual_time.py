@@ -402,8 +402,12 @@ def test_the_same_seed_gives_the_same_exchanges_byte_by_byte_whatever_the_hash_s
     assert exchanges(8) not in told
 
 
-def loop_turns_while_reading(busy_s, records_of):
-    """How often the loop ran while records were read, each of which kept the processor for `busy_s` of real time."""
+LONG = 1_000_000
+"""To add up so many numbers takes several turns of a cursor."""
+
+
+def loop_turns_while_reading(numbers, records_of):
+    """How often the loop ran while records were read, for each of which so many numbers were added up."""
 
     async def read():
         turns = 0
@@ -422,7 +426,7 @@ def loop_turns_while_reading(busy_s, records_of):
                 count_turn()
                 for _ in range(11):
                     await anext(records)
-                    time.sleep(busy_s)  # noqa: ASYNC251 (the loop is to be kept)
+                    sum(range(numbers))
         return turns
 
     return run_virtual(read())
@@ -431,7 +435,7 @@ def loop_turns_while_reading(busy_s, records_of):
 @pytest.mark.parametrize("records_of", [aiter, Consumer.merged], ids=["async for", "merged"])
 def test_turns_do_not_end_by_the_real_clock(records_of):
     """They ended earlier beside other work, and two things of one instant changed places."""
-    assert loop_turns_while_reading(0.003, records_of) == loop_turns_while_reading(0, records_of)
+    assert loop_turns_while_reading(LONG, records_of) == loop_turns_while_reading(0, records_of)
 
 
 def test_objects_keep_the_hash_with_which_they_were_put_into_a_set():
