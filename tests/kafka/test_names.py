@@ -159,7 +159,7 @@ async def test_an_address_that_takes_connections_and_says_nothing_has_its_turn_o
 
 
 async def test_of_many_addresses_those_that_are_left_have_their_turn_in_the_next_attempt(names, dropping, port):
-    dead = [f"127.0.1.{n}" for n in range(1, 5)]
+    dead = [f"127.0.{WORKER}.{n}" for n in range(11, 15)]
     for each in dead:
         dropping(each, port)
     names[0][NAME] = [*dead, LIVE]
