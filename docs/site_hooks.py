@@ -52,6 +52,8 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     source = next((name for name, each in places.items() if each == uri), f"docs/{uri}")
     if source == "examples":
         return markdown
+    if source.endswith(".py"):  # its lines are longer than those of a page's code
+        page.meta["hide"] = ["toc"]
 
     def replaced(found: re.Match[str]) -> str:
         block, before, target, after = found.groups()

@@ -15,6 +15,7 @@ from aiogroup.telemetry import events
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+CODE_COLUMNS = 88  # what docs/site.css leaves room for
 KINDS = {kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)} - {Event}
 
 
@@ -103,6 +104,12 @@ def test_links_lead_somewhere(page):
 def test_python_blocks_are_python(page):
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         ast.parse(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_fits_the_column_of_the_site(page):
+    blocks = re.findall(r"^ *```.*?^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > CODE_COLUMNS] == []
 
 
 def test_paths_that_pages_name_exist():
