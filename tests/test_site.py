@@ -43,6 +43,7 @@ def test_every_page_is_built(site):
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")} | {"readme", "changelog", "contributing"}
     assert pages - {path.stem for path in site.glob("*.html")} == set()
     assert (site / "examples/hello_group.html").exists()
+    assert not [*site.rglob("__pycache__"), *site.rglob("*.py[co]")]
 
 
 @pytest.mark.long

@@ -286,8 +286,8 @@ def test_fetch_makes_ready_what_up_starts(environment_of):
     assert len(list(known.glob("*.aot"))) == (0 if aot_cache(java(), classpath(), "nodes") is None else 2)
 
 
-def test_the_ten_lines_read_what_an_installed_kafka_holds(installed):
-    program, printed = installed.folder / "ten_lines.py", installed.folder / "printed"
+def test_the_twelve_lines_read_what_an_installed_kafka_holds(installed):
+    program, printed = installed.folder / "twelve_lines.py", installed.folder / "printed"
     with kafka(installed) as servers:
         installed.run(installed.python, "-c", PRODUCE, servers, "orders")
         program.write_text(reading_from(servers))
