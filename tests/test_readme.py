@@ -31,7 +31,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 TWELVE_LINES = BLOCKS[0]
 FIGURES = re.findall(
     r"^\| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", README.partition("## Why")[2].partition("## ")[0], re.MULTILINE
-)[1:]
+)
 MIGRATION = (ROOT / "docs/how-to-migrate-aiokafka.md").read_text()
 
 
