@@ -15,7 +15,7 @@ from tests.support.workers import by_one_worker
 
 ROOT = Path(__file__).parents[1]
 WIDER_THAN_ITS_PLACE = """
-() => [...document.querySelectorAll("pre > code")]
+() => [...document.querySelectorAll("pre > code, .md-typeset__scrollwrap")]
   .filter(each => each.scrollWidth > each.clientWidth)
   .map(each => each.innerText.split("\\n").sort((a, b) => b.length - a.length)[0])
 """
@@ -81,7 +81,7 @@ def test_links_of_the_repository_lead_into_the_site(site):
 
 @pytest.mark.long
 @pytest.mark.parametrize("by", [pytest.param("chromium", marks=IN_A_BROWSER)])
-async def test_no_code_is_cut_at_1400_px(site, by):
+async def test_no_code_and_no_table_is_cut_at_1400_px(site, by):
     cut = {}
     async with browsing() as browser:
         page = await browser.new_page(viewport={"width": 1400, "height": 900})
