@@ -95,8 +95,10 @@ jars: $(STAMP)
 # Four tenths of their time they wait, mostly for processes that they start: three workers for two processors.
 FAST = $(PY) -m pytest -m "not kafka and not simulation" --ignore=tests/kafka --ignore=tests/simulation --ignore=tests/groups -n 3
 
+PAGES := --line-length 88 README.md docs/*.md
 check: $(STAMP)
 	$(PY) -m ruff format --check .
+	$(PY) -m ruff format --check $(PAGES)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(FAST)
@@ -224,6 +226,7 @@ dist: $(STAMP)
 
 format: $(STAMP)
 	$(PY) -m ruff format .
+	$(PY) -m ruff format $(PAGES)
 	$(PY) -m ruff check --fix .
 
 clean:

@@ -340,8 +340,8 @@ class Consumer:
         before it is processed, in this ownership or an earlier one.
 
         With two lanes (`enable_parallel_rebalance`) records before an offset may be pending. So a given offset must be
-        one up to which a lane was delivered in this ownership. If it is not known yet where the lanes of a partition
-        begin that was assigned again, the commit waits for that.
+        one up to which a lane was delivered in this ownership. When a partition was just assigned again, its lanes are
+        looked up first, and the commit waits for that.
 
         A `stop` that waits for what another task handles (`drain`) still takes that task's commits.
 

@@ -15,6 +15,8 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 BESIDE = {name: f"{name.lower()}" for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")}
+WIDE = {"docs/scale.md"}
+"""Its tables need the place of the table of contents, as the long lines of the examples do."""
 LINK = re.compile(r"(```.*?```)|(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))", re.DOTALL)
 
 
@@ -52,6 +54,8 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     source = next((name for name, each in places.items() if each == uri), f"docs/{uri}")
     if source == "examples":
         return markdown
+    if source.endswith(".py") or source in WIDE:
+        page.meta["hide"] = ["toc"]
 
     def replaced(found: re.Match[str]) -> str:
         block, before, target, after = found.groups()

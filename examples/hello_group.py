@@ -1,4 +1,4 @@
-"""The ten-line loop: print the records of a topic as a member of a group.
+"""The README's loop: print the records of a topic as a member of a group.
 
     python examples/hello_group.py      # again in a second terminal: the two share the partitions
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from aiogroup import ConsumerConfig, Event, errors
+from aiogroup import ConsumerConfig, Event, HealthStatus, errors
+from aiogroup.cli.parser import make_parser
 from aiogroup.telemetry import events
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+CODE_COLUMNS = 88  # what docs/site.css leaves room for
 KINDS = {kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)} - {Event}
 
 
@@ -25,6 +27,12 @@ def rows(page: str, columns: int) -> list[list[str]]:
         [cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in lines if line.startswith("| `")
     ]
     return [row for row in found if len(row) == columns]
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """The cells of every row with three columns of the tables with a header of words."""
+    lines = [line.strip("|").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line] for line in lines if len(line) == 3 and line[0].strip() != "you see"]
 
 
 def test_settings_has_every_setting_with_its_default():
@@ -103,6 +111,31 @@ def test_links_lead_somewhere(page):
 def test_python_blocks_are_python(page):
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         ast.parse(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_fits_the_column_of_the_site(page):
+    text = page.read_text()
+    fenced = re.findall(r"^ *```.*?^ *```", text, re.DOTALL | re.MULTILINE)
+    indented = re.findall(r"\n\n((?:    .*\n)+)", re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE))
+    lines = [line for block in [*fenced, *indented] for line in block.splitlines()]
+    assert [line for line in lines if len(line) > CODE_COLUMNS] == []
+
+
+def test_what_to_look_at_is_there():
+    """Each sign on the page of symptoms is a command, an event, a field of `/state`, or what an error or a state is."""
+    page = (DOCS / "something-is-wrong.md").read_text()
+    signs = [look for _, look, _ in rows_of(page) for look in re.findall(r"`([^`]+)`", look)]
+    commands = [sign for sign in signs if sign.startswith("aiogroup ")]
+    for line in [*commands, *re.findall(r"^aiogroup .*?(?=\s+#|$)", page, re.MULTILINE)]:
+        make_parser().parse_args(line.split()[1:])
+    known = {kind.name.fget(object.__new__(kind)) for kind in KINDS}
+    known |= {each.name for kind in KINDS for each in dataclasses.fields(kind)}
+    known |= set(re.findall(r"`(\w+)`", (DOCS / "service.md").read_text())) | {"aiogroup", "/state", "clean=False"}
+    assert set(signs) - set(commands) - known == set()
+    states = {state for seen, _, _ in rows_of(page) for state in re.findall(r"`([a-z_]+)`", seen)}
+    assert states <= set(HealthStatus)
+    assert len(signs) > 40
 
 
 def test_paths_that_pages_name_exist():

@@ -84,7 +84,7 @@ def test_the_steps_without_kafka_collect_every_file_with_a_simulation():
 
 
 def test_what_is_left_to_the_step_on_kafka_has_a_witness():
-    page = (ROOT / "docs/testing.md").read_text().partition("### Which test shows it now")[2]
+    page = (ROOT / "docs/own-tests.md").read_text().partition("## Which test shows it now")[2]
     marked = {path.name for path in ROOT.glob("tests/kafka/test_*.py") if "pytest.mark.thorough" in path.read_text()}
     left = marked | {each.partition("::")[0] for each in THOROUGH}
     assert marked

@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.browser import IN_A_BROWSER, browsing
 from tests.support.workers import by_one_worker
 
 ROOT = Path(__file__).parents[1]
+WIDER_THAN_ITS_PLACE = """
+() => [...document.querySelectorAll("pre > code, .md-typeset__scrollwrap")]
+  .filter(each => each.scrollWidth > each.clientWidth)
+  .map(each => each.innerText.split("\\n").sort((a, b) => b.length - a.length)[0])
+"""
 LOADED = re.compile(r"<(?:link|script|img|iframe|source|object)\b[^>]*?\b(?:src|href|data)\s*=\s*[\"']?([^\"'\s>]+)")
 
 
@@ -37,6 +43,7 @@ def test_every_page_is_built(site):
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")} | {"readme", "changelog", "contributing"}
     assert pages - {path.stem for path in site.glob("*.html")} == set()
     assert (site / "examples/hello_group.html").exists()
+    assert not [*site.rglob("__pycache__"), *site.rglob("*.py[co]")]
 
 
 @pytest.mark.long
@@ -70,3 +77,16 @@ def test_links_of_the_repository_lead_into_the_site(site):
     assert 'href="readme.html#words"' in page
     assert 'href="examples/fastapi_worker.html"' in (site / "service.html").read_text()
     assert 'href="how-to-kubernetes.html"' in (site / "readme.html").read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("by", [pytest.param("chromium", marks=IN_A_BROWSER)])
+async def test_no_code_and_no_table_is_cut_at_1400_px(site, by):
+    cut = {}
+    async with browsing() as browser:
+        page = await browser.new_page(viewport={"width": 1400, "height": 900})
+        for path in sorted(site.rglob("*.html")):
+            await page.goto(path.as_uri())
+            if found := await page.evaluate(WIDER_THAN_ITS_PLACE):
+                cut[path.name] = found
+    assert cut == {}

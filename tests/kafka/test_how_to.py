@@ -18,10 +18,13 @@ from pathlib import Path
 import confluent_kafka
 import mypy.api
 import pytest
+import yaml
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 
 from aiogroup import (
     AuthenticationFailedError,
     ConnectionLostError,
+    Consumer,
     ConsumerConfig,
     Event,
     FencedInstanceIdError,
@@ -41,16 +44,16 @@ def blocks(page):
 
 
 def run(page):
-    """The names that the page's only block defines."""
-    (block,) = blocks(page)
+    """The names that the page's blocks define."""
     names = {}
-    exec(compile(block, f"docs/how-to-{page}.md", "exec"), names)
+    for block in blocks(page):
+        exec(compile(block, f"docs/how-to-{page}.md", "exec"), names)
     return names
 
 
 def test_each_page_fits_a_screen_and_is_linked():
     readme = (ROOT / "README.md").read_text()
-    assert len(PAGES) == 12
+    assert len(PAGES) == 13
     for page, text in PAGES.items():
         assert len(text.splitlines()) <= 80, page
         assert f"(docs/how-to-{page}.md)" in readme
@@ -245,6 +248,72 @@ async def test_poison(make_place):
     assert await place.committed() == 5
 
 
+async def test_a_record_that_is_no_json_is_skipped_by_the_cause_of_the_error(make_place, capsys):
+    place, names, read = make_place(), run("poison"), []
+    await place.produce(["1", "not json", "3"])
+
+    async def handle(record):
+        read.append(record.value)
+
+    async with place.consumer(value_deserializer=json.loads) as consumer:
+        reading = asyncio.create_task(names["read_json"](consumer, handle))
+        await eventually(lambda: read == [1, 3])
+        await consumer.stop()
+        await asyncio.wait_for(reading, 10)
+    assert capsys.readouterr().out == f"skipped: {place.tp()} 1 b'not json'\n"
+
+
+async def test_one_shot(make_place):
+    place, names, handled, is_failing = make_place(2), run("one-shot"), [], False
+
+    async def handle(records):
+        if is_failing:
+            raise LookupError("not handled")
+        handled.extend(int(each.value) for each in records)
+
+    async def run_once():
+        job = names["run_once"](place.cluster.bootstrap_servers, place.topic, place.group, handle)
+        return await asyncio.wait_for(job, 30)
+
+    assert await run_once()  # there is nothing yet
+    await place.produce(range(5), 0)
+    await place.produce(range(5, 8), 1)
+    assert await run_once()
+    assert sorted(handled) == list(range(8))
+    await place.produce([8], 1)
+    is_failing = True
+    with pytest.raises(LookupError):
+        await run_once()
+    is_failing = False
+    assert await run_once()
+    assert sorted(handled) == list(range(9)), "none is handled twice, none is left out"
+    assert await place.committed_is(5, 4)
+
+
+async def test_a_job_that_does_not_commit_gets_its_batch_at_each_run(make_place):
+    place, ears = make_place(), Ears()
+    await place.produce(range(3))
+    for _ in range(2):
+        async with place.consumer(observers=[ears]) as consumer:
+            batch = await consumer.getmany(timeout_ms=20_000)
+            assert [each.offset for each in batch.all()] == [0, 1, 2]
+            report = await consumer.stop()
+        assert report.in_hand == {place.tp(): 3}
+    assert [each.clean for each in ears.heard(events.ConsumerStopped)] == [False, False]
+    async with place.consumer() as consumer:
+        async for record in consumer:
+            if record.offset == 2:
+                await consumer.commit()
+                break
+        assert (await consumer.stop()).is_clean
+    assert await place.committed() == 3
+
+
+def test_the_job_of_a_cron_is_the_only_one():
+    (job,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGES["one-shot"], re.DOTALL))
+    assert job["spec"]["concurrencyPolicy"] == "Forbid"
+
+
 async def test_logging(make_place, monkeypatch):
     place, names = make_place(), run("logging")
     await place.produce(["1"])
@@ -377,11 +446,46 @@ async def test_migrate_aiokafka(make_place):
     exec(
         block.replace("from aiogroup import Consumer as AIOKafkaConsumer", "from aiokafka import AIOKafkaConsumer")
         .replace("record.tp", "TopicPartition(record.topic, record.partition)")
-        .replace("import asyncio", "import asyncio\nfrom aiokafka import TopicPartition"),
+        .replace("import contextlib", "import contextlib\nfrom aiokafka import TopicPartition"),
         theirs,
     )
     assert await asyncio.wait_for(theirs["main"](*arguments, 1), 30) == [b"2"]  # goes on at our commit
     assert await place.committed() == 3
+
+
+@pytest.mark.parametrize("client", [AIOKafkaConsumer, Consumer])
+async def test_the_rows_of_the_migration_about_stop_and_sets(make_place, client):
+    """What both clients do with the same code, of which the page says that it differs."""
+    place, given = make_place(), []
+    await place.produce(range(3))
+
+    class Listener(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, assigned):
+            given.append(("assigned", type(assigned)))
+
+        def on_partitions_revoked(self, revoked):
+            given.append(("revoked", len(revoked)))
+
+    consumer = client(
+        bootstrap_servers=place.cluster.bootstrap_servers, group_id=place.group, auto_offset_reset="earliest"
+    )
+    consumer.subscribe([place.topic], listener=Listener())
+    await consumer.start()
+    batch = await asyncio.wait_for(consumer.getmany(timeout_ms=20_000), 30)
+    assert [each.offset for records in batch.values() for each in records] == [0, 1, 2]
+    sets = [consumer.paused(), consumer.partitions_for_topic(place.topic), await consumer.topics()]
+    before = list(given)
+    await consumer.stop()
+    if client is Consumer:
+        assert {type(each) for each in sets} == {frozenset}
+        assert before == [("assigned", frozenset)]
+        assert given[1:] == [("revoked", 1)]
+        assert await place.committed() in (0, None)  # where it began, or nothing: the batch comes again
+    else:
+        assert {type(each) for each in sets} == {set}
+        assert before == [("revoked", 0), ("assigned", set)]
+        assert given[2:] == []
+        assert await place.committed() == 3
 
 
 async def test_migrate_confluent_kafka(make_place):

@@ -24,7 +24,7 @@ from aiogroup.devkafka.ports import free_ports
 from aiogroup.devkafka.waiting import wait_until
 from aiogroup.native import IS_COMPILED
 from tests.support.workers import by_one_worker
-from tests.test_readme import README, TEN_LINES
+from tests.test_readme import README, reading_from
 
 ROOT = Path(__file__).parents[2]
 INSTALLERS = {"wheel": "pip==26.3", "sdist": "pip==22.3.1", "clone": "uv"}
@@ -286,11 +286,11 @@ def test_fetch_makes_ready_what_up_starts(environment_of):
     assert len(list(known.glob("*.aot"))) == (0 if aot_cache(java(), classpath(), "nodes") is None else 2)
 
 
-def test_the_ten_lines_read_what_an_installed_kafka_holds(installed):
-    program, printed = installed.folder / "ten_lines.py", installed.folder / "printed"
+def test_the_twelve_lines_read_what_an_installed_kafka_holds(installed):
+    program, printed = installed.folder / "twelve_lines.py", installed.folder / "printed"
     with kafka(installed) as servers:
         installed.run(installed.python, "-c", PRODUCE, servers, "orders")
-        program.write_text(TEN_LINES.replace("localhost:9092", servers))
+        program.write_text(reading_from(servers))
         with printed.open("wb") as out:
             reading = subprocess.Popen(
                 [installed.python, program], cwd=installed.folder, env=installed.settings(), stdout=out

@@ -1,11 +1,9 @@
-"""The live page in a real Chromium, beside uvicorn and a broker over TCP (docs/testing.md says how to run it)."""
+"""The live page in a real Chromium, beside uvicorn and a broker over TCP (docs/own-tests.md says how to run it)."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
-import shutil
 import signal
 import time
 from contextlib import asynccontextmanager
@@ -13,13 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.kafka.test_service_lives import STOP_S, Served
+from tests.support.browser import IN_A_BROWSER, browsing
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="pip install playwright"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium was found: apt-get install chromium"),
-]
+pytestmark = IN_A_BROWSER
 TURNED = "\u202e"
 NAME = f"<img src=x onerror=alert(1)>{TURNED}"
 SIZES = [(390, 844, "light"), (1280, 900, "dark"), (2560, 1300, "light")]
@@ -51,17 +45,6 @@ class Seen:
     async def number(self, title):
         script = f"[...document.querySelectorAll('.number')].find(each => each.lastChild.textContent === {title!r})"
         return await self.page.evaluate(f"{script}.firstChild.textContent.replaceAll(',', '')")
-
-
-@asynccontextmanager
-async def browsing():
-    playwright = importlib.import_module("playwright.async_api")
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            await browser.close()
 
 
 @asynccontextmanager
