@@ -10,7 +10,8 @@ from aiogroup.admin import GroupMember, list_members, remove_members
 from aiogroup.cli.arguments import sendable
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.printing import document, member_as_json, say, shown, table, tell
+from aiogroup.cli.printing import member_as_json, say, tell
+from aiogroup.printable import document, shown, table
 
 __all__ = ["add_list", "add_remove"]
 

@@ -13,9 +13,10 @@ from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit, NotDoneError, RefusedError
 from aiogroup.cli.looks import QUIET, GroupLook, PartitionLook, look_at
-from aiogroup.cli.printing import document, say, table, tell
+from aiogroup.cli.printing import say, tell
 from aiogroup.cli.reset_plan import Change, change_of, read_file, written_file
 from aiogroup.errors import AiogroupError, CommitFailedError, named
+from aiogroup.printable import document, table
 from aiogroup.recovery.ranges import count
 from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.structs import TopicPartition

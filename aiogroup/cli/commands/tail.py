@@ -14,9 +14,9 @@ from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, partitions
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit, NotDoneError
-from aiogroup.cli.printing import check_reader, document, say_on, shown
+from aiogroup.cli.printing import check_reader, say_on
 from aiogroup.errors import named
-from aiogroup.printable import clean
+from aiogroup.printable import clean, document, shown
 from aiogroup.protocol.messages.list_offsets import EARLIEST, LATEST
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.structs import TopicPartition
