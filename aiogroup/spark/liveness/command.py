@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", help="this group alone")
     parser.add_argument("--to", metavar="parquet:DIR", help="write the four tables, whole days at a time")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="write the report")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="what is printed")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="table is the default")
     parser.add_argument("--master", help="spark-submit's, or local[*]")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark's own settings")
     parser.add_argument("--connector", default=CONNECTOR, metavar="GROUP:ARTIFACT:VERSION", help="fetched by Spark")
