@@ -499,8 +499,8 @@ class Consumer:
     async def lag(self, *, detail: bool = False) -> int | Lag:
         """The lag of all assigned partitions as one number, asked of the brokers now; `lags()` asks nobody.
 
-        It counts the records between the positions and the ends. One request to each broker, however many partitions it leads. With `detail` a `Lag`: by lane, and of each
-        partition how old the answer is.
+        It counts the records between the positions and the ends. One request to each broker, however many partitions it
+        leads. With `detail` a `Lag`: by lane, and of each partition how old the answer is.
 
         Raises:
             IllegalStateError: nothing is assigned.

@@ -16,7 +16,8 @@ from aiogroup.devkafka.jars import KAFKA_VERSION, jars, java, spark_jars
 USERS = {"alice": "alice-secret"}
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments."""
     parser = argparse.ArgumentParser(prog="python -m aiogroup.devkafka", description=f"Apache Kafka {KAFKA_VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser("up", help="start Kafka and keep it until interrupted")
@@ -96,7 +97,7 @@ def _fetch() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """The exit code."""
-    given = _parser().parse_args(arguments)
+    given = make_parser().parse_args(arguments)
     try:
         if given.command == "up":
             return _up(given)

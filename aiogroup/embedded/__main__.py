@@ -15,7 +15,8 @@ FIRST_LINE = "The embedded broker of aiogroup: for tests and demos, not for prod
 LOOK_S = 0.2
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m aiogroup.embedded",
         description=f"{FIRST_LINE} All of it is in memory, on 127.0.0.1 alone, and gone when it ends.",
@@ -48,7 +49,7 @@ def _serve(broker: Broker, topics: list[tuple[str, int]]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """The exit code."""
-    given = _parser().parse_args(arguments)
+    given = make_parser().parse_args(arguments)
     end_at_signals()
     try:
         say(FIRST_LINE)

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 COLUMNS = ("TOPIC", "PARTITION", "RANGE", "OFFSETS", "LOG-START-OFFSET", "LOG-END-OFFSET")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments."""
     parser = argparse.ArgumentParser(prog="python -m aiogroup.spark", description="What a group has left to batch jobs")
     commands = parser.add_subparsers(dest="command", required=True)
     showing = commands.add_parser("pending", help="print what is pending")
@@ -47,9 +48,11 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument(
             "--bootstrap-server", metavar="HOST:PORT[,...]", help=f"or the variable {PREFIX}BOOTSTRAP_SERVERS"
         )
-        each.add_argument("--group", required=True)
-        each.add_argument("--topic", required=True, action="append", help="may be given several times")
-        each.add_argument("--catchup-group", help="the service's parallel_group_id; GROUP.catchup by default")
+        each.add_argument("--group", required=True, metavar="GROUP", help="the service's")
+        each.add_argument("--topic", required=True, action="append", metavar="TOPIC", help="may be repeated")
+        each.add_argument(
+            "--catchup-group", metavar="GROUP", help="the service's parallel_group_id; GROUP.catchup by default"
+        )
         each.add_argument(
             "--isolation-level", choices=("read_uncommitted", "read_committed"), help="the service's by default"
         )
@@ -103,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     when the group is behind and no token says what is left to jobs, 4 when something has failed (`--on-error
     isolate`), whoever holds the rest.
     """
-    parser = _parser()
+    parser = make_parser()
     parsed = parser.parse_args(arguments)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # an error is printed once, below
     try:
