@@ -15,7 +15,7 @@ from aiogroup.cli.commands.versions import versions
 from aiogroup.cli.exits import Exit, NotDoneError, RefusedError
 from aiogroup.cli.parser import make_parser
 from aiogroup.cli.printing import OutputLostError, output, say, tell
-from aiogroup.errors import AiogroupError, ConfigError
+from aiogroup.errors import AiogroupError, ConfigError, GroupNotFoundError
 
 __all__ = ["main", "telling"]
 
@@ -76,6 +76,9 @@ def _ended(given: argparse.Namespace) -> int:
             given.parser.print_usage(sys.stderr)
         tell(str(error))
         return Exit.ARGUMENTS
+    except GroupNotFoundError as error:
+        tell(f"{str(error).rstrip('.')}: `aiogroup groups` lists those that there are")
+        return Exit.NOT_DONE
     except RefusedError as error:
         tell(f"refused: {error}")
         return Exit.REFUSED

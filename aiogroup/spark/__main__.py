@@ -121,7 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell(error if isinstance(error, (AiogroupError, OSError, ValueError, _ProcessError)) else _first_line(error))
         return 1
     except KeyboardInterrupt:
-        _tell("interrupted" if parsed.command == "liveness" else "interrupted; the slice is pending still")
+        if parsed.command == "drain":
+            _tell("interrupted; the slice is pending still")
         return 130
 
 
