@@ -44,6 +44,8 @@ def make_parser() -> argparse.ArgumentParser:
     draining = commands.add_parser("drain", help="read them with Spark, and commit them as done")
     advising = commands.add_parser("liveness", help="read the event logs of a fleet, and advise on its time-outs")
     command.add_arguments(advising)
+    for each in (showing, draining, advising):
+        each.set_defaults(parser=each)
     for each in (showing, draining):
         each.add_argument(
             "--bootstrap-server", metavar="HOST:PORT[,...]", help=f"or the variable {PREFIX}BOOTSTRAP_SERVERS"
@@ -106,13 +108,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     when the group is behind and no token says what is left to jobs, 4 when something has failed (`--on-error
     isolate`), whoever holds the rest.
     """
-    parser = make_parser()
-    parsed = parser.parse_args(arguments)
+    parsed = make_parser().parse_args(arguments)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # an error is printed once, below
     try:
         run = _prepared(parsed)
     except (AiogroupError, OSError, ValueError) as error:
-        parser.error(str(error))
+        parsed.parser.error(str(error))
     try:
         return run()
     except Exception as error:  # noqa: BLE001 (the application's function, and Spark, raise anything)
