@@ -500,10 +500,11 @@ class ConsumerConfig:
         unused = [] if self.security_protocol.startswith("SASL") else [name for name in given if given[name]]
         if self.ssl_context is not None and not self.security_protocol.endswith("SSL"):
             unused.append("ssl_context")
+        has, it = ("has", "it") if len(unused) == 1 else ("have", "them")
         _require(
             not unused,
-            f"{', '.join(unused)} has no effect with security_protocol={self.security_protocol!r}: leave it out, or "
-            "choose SASL_SSL (TLS and SASL), SSL (TLS alone) or SASL_PLAINTEXT (SASL without encryption)",
+            f"{', '.join(unused)} {has} no effect with security_protocol={self.security_protocol!r}: leave {it} out, "
+            "or choose SASL_SSL (TLS and SASL), SSL (TLS alone) or SASL_PLAINTEXT (SASL without encryption)",
         )
 
 

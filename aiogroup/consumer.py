@@ -497,10 +497,10 @@ class Consumer:
     async def lag(self, *, detail: Literal[True]) -> Lag: ...
 
     async def lag(self, *, detail: bool = False) -> int | Lag:
-        """Records between the positions and the ends of all assigned partitions, asked of the brokers now.
+        """The lag of all assigned partitions as one number, asked of the brokers now; `lags()` asks nobody.
 
-        One request to each broker, however many partitions it leads. With `detail` a `Lag`: by lane, and of each
-        partition how old the answer is.
+        It counts the records between the positions and the ends. One request to each broker, however many partitions it
+        leads. With `detail` a `Lag`: by lane, and of each partition how old the answer is.
 
         Raises:
             IllegalStateError: nothing is assigned.
@@ -530,7 +530,11 @@ class Consumer:
     def lags(self, *, detail: Literal[True]) -> dict[TopicPartition, PartitionLag]: ...
 
     def lags(self, *, detail: bool = False) -> dict[TopicPartition, int | None] | dict[TopicPartition, PartitionLag]:
-        """`current_lag` of every assigned partition; with `detail` also how old the knowledge of its end is."""
+        """The lag of each assigned partition as it is known here, at once; `await lag()` asks the brokers for the sum.
+
+        These are the numbers of `current_lag`: `None` while a position or an end is not known. With `detail` also how
+        old the knowledge of each end is.
+        """
         engine = self._running()
         partitions = list(engine.context.assignment)
         lags = {each.tp: engine.offset_queries.current_lag(each) for each in partitions}

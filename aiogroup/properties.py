@@ -58,6 +58,11 @@ _PRODUCER: Final[Mapping[str, tuple[str, type]]] = {
 }
 """AIOKafkaProducer's names for Java's keys."""
 _SECURITY: Final = frozenset({"security.protocol", "sasl.mechanism", "sasl.kerberos.service.name"})
+_NEED_PROTOCOL: Final = (
+    "sasl.mechanism", "sasl.jaas.config", "sasl.plain.username", "sasl.plain.password",
+    "ssl.truststore.location", "ssl.truststore.certificates", "ssl.keystore.location",
+)  # fmt: skip
+"""With them a secure connection is meant, which there is none of by the default."""
 _CREDENTIAL: Final = r'\b{}\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))'
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -173,6 +178,8 @@ def consumer_settings(properties: Mapping[str, str]) -> tuple[dict[str, object],
             settings[name] = _value(key, value, kind)
         elif not _is_security(key):
             ignored.append(key)
+    if not str(settings.get("security_protocol", "")).startswith("SASL"):
+        settings.pop("sasl_mechanism", None)  # Java's files often have it for every protocol
     return settings, tuple(ignored)
 
 
@@ -246,6 +253,11 @@ _SSL_KEYS: Final = frozenset(
 
 def _security(properties: Mapping[str, str]) -> dict[str, object]:
     settings: dict[str, object] = {}
+    if "security.protocol" not in properties and (unused := [key for key in _NEED_PROTOCOL if key in properties]):
+        raise ConfigError(
+            f"{', '.join(unused)}: without effect, as security.protocol is not set: set it to SASL_SSL (TLS and SASL), "
+            "SSL (TLS alone) or SASL_PLAINTEXT (SASL without encryption)"
+        )
     protocol = properties.get("security.protocol", "PLAINTEXT").strip()
     if protocol.endswith("SSL"):
         settings["ssl_context"] = _ssl_context(properties)

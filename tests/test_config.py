@@ -47,7 +47,11 @@ CONTRADICTIONS = [
     ({"security_protocol": "SSL"}, "security_protocol='SSL'", "ssl_context"),
     ({"security_protocol": "SASL_SSL"}, "security_protocol='SASL_SSL'", "ssl_context"),
     ({"security_protocol": "SASL_PLAINTEXT"}, "sasl_mechanism='PLAIN'", "sasl_plain_username"),
-    ({"sasl_plain_username": "alice", "sasl_plain_password": "x"}, "security_protocol='PLAINTEXT'", "SASL_SSL"),
+    (
+        {"sasl_plain_username": "alice", "sasl_plain_password": "x"},
+        "sasl_plain_username, sasl_plain_password have no effect with security_protocol='PLAINTEXT'",
+        "SASL_SSL",
+    ),
     ({"sasl_mechanism": "SCRAM-SHA-512"}, "sasl_mechanism has no effect", "security_protocol='PLAINTEXT'"),
     (
         {"sasl_oauth_token_provider": TokenProvider(), "security_protocol": "SSL", "ssl_context": TLS},

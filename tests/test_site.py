@@ -32,7 +32,9 @@ def from_elsewhere(page: str) -> list[str]:
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    # As on a machine where Python keeps what it has compiled beside the sources, which is what it does by itself.
+    unset = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
+    quiet = {name: of for name, of in os.environ.items() if name not in unset} | {"NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
     return folder
@@ -44,6 +46,19 @@ def test_every_page_is_built(site):
     assert pages - {path.stem for path in site.glob("*.html")} == set()
     assert (site / "examples/hello_group.html").exists()
     assert not [*site.rglob("__pycache__"), *site.rglob("*.py[co]")]
+
+
+@pytest.mark.long
+def test_what_python_compiles_is_no_part_of_it(site):
+    assert [path for path in (ROOT / "docs").rglob("*.pyc") if "site_hooks" in path.name], "it was compiled"
+    assert [str(path) for path in site.rglob("*") if path.suffix == ".pyc" or path.name == "__pycache__"] == []
+
+
+@pytest.mark.long
+def test_no_table_has_an_empty_header(site):
+    empty = re.compile(r"<thead>\s*<tr>\s*(?:<th[^>]*>\s*</th>\s*)+</tr>")
+    pages = {path.name: len(empty.findall(path.read_text())) for path in site.glob("*.html")}
+    assert {name: count for name, count in pages.items() if count} == {}
 
 
 @pytest.mark.long

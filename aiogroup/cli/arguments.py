@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
 
 from aiogroup.config import check_topic_name, parse_reset_policy, why_not_sent
 from aiogroup.errors import AiogroupError, ConfigError
 
 __all__ = [
-    "add_group",
+    "Once",
     "count_of",
     "duration_ms",
+    "file_read_by",
     "instant_ms",
+    "name_as_kafka",
     "name_group",
     "partitions",
     "positive",
@@ -21,12 +26,13 @@ __all__ = [
     "topic",
 ]
 
+T = TypeVar("T")
 SHORT = re.compile(r"(\d+)([smhd])")
 
 
 def name_group(parser: argparse.ArgumentParser) -> None:
     """The group to look at, and the one whose offsets say what jobs have done of its pending ranges."""
-    add_group(parser)
+    name_as_kafka(parser, "group", sendable)
     parser.add_argument(
         "--catchup-group",
         type=sendable,
@@ -35,14 +41,41 @@ def name_group(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_group(parser: argparse.ArgumentParser) -> None:
-    """The group, also as Kafka's tools name it."""
+def name_as_kafka(parser: argparse.ArgumentParser, what: str, kind: Callable[[str], str]) -> None:
+    """A group or a topic: in its place, or by the option that Kafka's tools have for it."""
     names = parser.add_mutually_exclusive_group(required=True)
-    # Without a default: the one that is not given would take back what the other one has set.
-    names.add_argument("group", nargs="?", default=argparse.SUPPRESS, type=sendable, metavar="GROUP")
-    names.add_argument(
-        "--group", default=argparse.SUPPRESS, type=sendable, metavar="GROUP", help="the same, as in Kafka's tools"
-    )
+    one: dict[str, Any] = {"action": Once, "type": kind, "metavar": what.upper()}
+    names.add_argument(what, nargs="?", **one)
+    names.add_argument(f"--{what}", help="the same, as in Kafka's tools", **one)
+
+
+class Once(argparse.Action):
+    """Kafka's tools take several groups: all but the last of them must not be left out in silence."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if values is None:  # the place is empty, which must not take back what the option has set
+            return
+        if getattr(namespace, self.dest) is not None:
+            raise argparse.ArgumentError(self, f"one {self.dest} at a time")
+        setattr(namespace, self.dest, values)
+
+
+def file_read_by(read: Callable[[Path], T]) -> Callable[[str], T]:
+    """The type of an option that names a file: what `read` makes of it, before anything is begun."""
+
+    def contents(text: str) -> T:
+        try:
+            return read(Path(text))
+        except (OSError, ValueError) as error:  # ConfigError is a ValueError
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return contents
 
 
 def count_of(text: str) -> int:

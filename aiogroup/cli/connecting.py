@@ -5,22 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
+from aiogroup.cli.arguments import file_read_by
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConfigError
 from aiogroup.properties import PREFIX, consumer_settings, is_connection, load_properties, of_environment
 
-__all__ = ["NoServersError", "add_connection", "settings_of"]
+__all__ = ["add_connection", "settings_of"]
 
 SERVERS: Final = "bootstrap.servers"
 REQUEST_MS: Final = 10_000
 """A broker that is silent for this long is given up, so that the answers of the others are still shown in time."""
-
-
-class NoServersError(Exception):
-    """Neither the options, nor the file, nor the environment name a broker."""
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +29,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--command-config",
-        type=Path,
+        type=file_read_by(load_properties),
         metavar="FILE",
         help=f"Java properties: security.protocol, sasl.*, ssl.*; each may be a variable instead, as "
         f"{PREFIX}SECURITY_PROTOCOL",
@@ -54,17 +50,15 @@ def settings_of(given: argparse.Namespace, environment: Mapping[str, str] = os.e
     """Consumer's settings. An option counts before the file, the file before the environment.
 
     Raises:
-        NoServersError: no broker is named.
-        ConfigError, ValueError: a property makes no sense.
-        OSError: the file cannot be read.
+        ConfigError: no broker is named, or a property makes no sense.
     """
     properties = of_environment(environment)
     if given.command_config is not None:
-        properties |= {key: text for key, text in load_properties(given.command_config).items() if is_connection(key)}
+        properties |= {key: text for key, text in given.command_config.items() if is_connection(key)}
     if given.bootstrap_server is not None:
         properties[SERVERS] = given.bootstrap_server
     if not properties.get(SERVERS):
-        raise NoServersError(f"no broker is named: pass --bootstrap-server HOST:PORT, or set {PREFIX}BOOTSTRAP_SERVERS")
+        raise ConfigError(f"no broker is named: pass --bootstrap-server HOST:PORT, or set {PREFIX}BOOTSTRAP_SERVERS")
     settings, _ = consumer_settings(properties)
     return {
         **settings,

@@ -157,7 +157,7 @@ async def look_at(
     coordinator = await asking.coordinator(group_id)
     listed = await asking.listed_at(coordinator, group_id) if isinstance(group, str) else None
     if isinstance(group, str) and listed is None and not committed and must_exist:
-        raise GroupNotFoundError(f"{group.rstrip('.')}: `aiogroup groups` lists those that there are")
+        raise GroupNotFoundError(group)
     members = () if isinstance(group, str) else members_of(group)
     owners = {tp: each for each in members for tp in each.partitions}
     tps = sorted({*committed, *why, *owners, *also})

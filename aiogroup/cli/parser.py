@@ -61,3 +61,5 @@ def _add(
     if asks_brokers:
         add_connection(parser)
         parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="table is the default")
+    else:  # for who has learnt it of the others
+        parser.add_argument("-o", "--output", choices=("json",), default="json", help="there is no other form")

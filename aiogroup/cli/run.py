@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from aiogroup.cli.commands.versions import versions
-from aiogroup.cli.connecting import NoServersError
 from aiogroup.cli.exits import Exit, NotDoneError, RefusedError
 from aiogroup.cli.parser import make_parser
 from aiogroup.cli.printing import OutputLostError, output, say, tell
-from aiogroup.errors import AiogroupError
+from aiogroup.errors import AiogroupError, ConfigError, GroupNotFoundError
 
 __all__ = ["main", "telling"]
 
@@ -72,11 +71,14 @@ def _ended(given: argparse.Namespace) -> int:
         if given.check is not None and (wrong := given.check(given)) is not None:
             given.parser.error(wrong)
         return _run(given)
-    except NoServersError as error:
+    except ConfigError as error:
         if sys.stderr is not None:
             given.parser.print_usage(sys.stderr)
         tell(str(error))
         return Exit.ARGUMENTS
+    except GroupNotFoundError as error:
+        tell(f"{str(error).rstrip('.')}: `aiogroup groups` lists those that there are")
+        return Exit.NOT_DONE
     except RefusedError as error:
         tell(f"refused: {error}")
         return Exit.REFUSED

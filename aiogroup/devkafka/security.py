@@ -33,10 +33,10 @@ class Certificates:
 def make_certificates(directory: Path) -> Certificates:
     """Make a new certificate authority, and a certificate from it for localhost and 127.0.0.1."""
     try:
-        import trustme  # noqa: PLC0415 (development only)
+        import trustme  # noqa: PLC0415 (the extra devkafka)
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
     except ImportError as error:
-        raise DevKafkaError("the secure listeners need trustme; run: pip install trustme") from error
+        raise DevKafkaError("the secure listeners need trustme; run: pip install 'aiogroup[devkafka]'") from error
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", HOST)
     found = Certificates(ca=directory / "ca.pem", keystore=directory / "keystore.pem")

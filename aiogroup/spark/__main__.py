@@ -9,49 +9,59 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiogroup.errors import AiogroupError, ConfigError
+from aiogroup.printable import document, table
 from aiogroup.properties import PREFIX
+from aiogroup.recovery.ranges import count
 from aiogroup.spark.access import Access, cluster_of
 from aiogroup.spark.drain import SESSION_TIMEOUT_MS, SLICE_RECORDS, check_keep, check_sizes, drain, standing_of
+from aiogroup.spark.isolation import Failed
 from aiogroup.spark.liveness import command
 from aiogroup.spark.progress import DrainReport
 from aiogroup.spark.reading import TASK_RECORDS
 from aiogroup.spark.session import CONNECTOR, make_session
 from aiogroup.spark.sinks import load_function, to_parquet
-from aiogroup.spark.standing import Lagging
+from aiogroup.spark.standing import Lagging, Pending
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-COLUMNS = ("TOPIC", "PARTITION", "RANGE", "OFFSETS", "LOG-START", "LOG-END")
+COLUMNS = ("TOPIC", "PARTITION", "RANGE", "OFFSETS", "LOG-START-OFFSET", "LOG-END-OFFSET")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments."""
     parser = argparse.ArgumentParser(prog="python -m aiogroup.spark", description="What a group has left to batch jobs")
     commands = parser.add_subparsers(dest="command", required=True)
-    showing = commands.add_parser("pending", help="print what is pending, in columns with tabs between them")
+    showing = commands.add_parser("pending", help="print what is pending")
     draining = commands.add_parser("drain", help="read them with Spark, and commit them as done")
     advising = commands.add_parser("liveness", help="read the event logs of a fleet, and advise on its time-outs")
     command.add_arguments(advising)
+    for each in (showing, draining, advising):
+        each.set_defaults(parser=each)
     for each in (showing, draining):
         each.add_argument(
             "--bootstrap-server", metavar="HOST:PORT[,...]", help=f"or the variable {PREFIX}BOOTSTRAP_SERVERS"
         )
-        each.add_argument("--group", required=True)
-        each.add_argument("--topic", required=True, action="append", help="may be given several times")
-        each.add_argument("--catchup-group", help="the service's parallel_group_id; GROUP.catchup by default")
+        each.add_argument("--group", required=True, metavar="GROUP", help="the service's")
+        each.add_argument("--topic", required=True, action="append", metavar="TOPIC", help="may be repeated")
+        each.add_argument(
+            "--catchup-group", metavar="GROUP", help="the service's parallel_group_id; GROUP.catchup by default"
+        )
         each.add_argument(
             "--isolation-level", choices=("read_uncommitted", "read_committed"), help="the service's by default"
         )
         each.add_argument(
             "--command-config", type=Path, metavar="FILE", help="Java properties: security.protocol, sasl.*, ssl.*"
         )
+        each.add_argument("-o", "--output", choices=("table", "json"), default="table", help="table is the default")
         each.add_argument("--traceback", action="store_true", help="show all of an error, not one line of it")
     goal = draining.add_mutually_exclusive_group(required=True)
     goal.add_argument("--to", metavar="parquet:PATH", help="one folder for each slice")
@@ -98,13 +108,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     when the group is behind and no token says what is left to jobs, 4 when something has failed (`--on-error
     isolate`), whoever holds the rest.
     """
-    parser = _parser()
-    parsed = parser.parse_args(arguments)
+    parsed = make_parser().parse_args(arguments)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # an error is printed once, below
     try:
         run = _prepared(parsed)
     except (AiogroupError, OSError, ValueError) as error:
-        parser.error(str(error))
+        parsed.parser.error(str(error))
     try:
         return run()
     except Exception as error:  # noqa: BLE001 (the application's function, and Spark, raise anything)
@@ -113,7 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell(error if isinstance(error, (AiogroupError, OSError, ValueError, _ProcessError)) else _first_line(error))
         return 1
     except KeyboardInterrupt:
-        _tell("interrupted" if parsed.command == "liveness" else "interrupted; the slice is pending still")
+        if parsed.command == "drain":
+            _tell("interrupted; the slice is pending still")
         return 130
 
 
@@ -150,12 +160,31 @@ def _check(parsed: argparse.Namespace) -> _Given:
 
 def _show(given: _Given) -> int:
     standing = standing_of(given.access, is_patient=True)
-    if standing:
-        _say("\t".join(COLUMNS))
-    for tp, each in sorted(standing.items()):
-        for start, end in each.ranges:
-            _say(f"{tp.topic}\t{tp.partition}\t{start}-{end}\t{end - start}\t{each.log_start}\t{each.log_end}")
+    pending = sorted(standing.items())
+    if given.arguments.output == "json":
+        partitions = [_pending_as_json(tp, each) for tp, each in pending]
+        _say(document("pending", group=given.access.group_id, partitions=partitions))
+    else:
+        rows = (
+            (tp.topic, tp.partition, f"{start}-{end}", end - start, each.log_start, each.log_end)
+            for tp, each in pending
+            for start, end in each.ranges
+        )
+        _say(table(COLUMNS, rows))
+    if not any(each.ranges for each in standing.values()) and not standing.lagging:
+        _tell(f"nothing of group {given.access.group_id!r} is pending")
     return _tell_lagging(standing.lagging.values())
+
+
+def _pending_as_json(tp: TopicPartition, each: Pending) -> dict[str, object]:
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "pending": [[start, end] for start, end in each.ranges],
+        "pending_count": count(each.ranges),
+        "log_start_offset": each.log_start,
+        "log_end_offset": each.log_end,
+    }
 
 
 def _tell_lagging(lagging: Iterable[Lagging]) -> int:
@@ -171,14 +200,16 @@ def _drain(given: _Given) -> int:
     # Errors about the group are reported before Spark is started, which takes time.
     for is_patient in (False, True):
         standing = standing_of(access, is_patient=is_patient)
-        count = sum(each.record_count for each in standing.values())
-        is_enough = any(each.ranges for each in standing.values()) and count >= arguments.min_records
+        record_count = sum(each.record_count for each in standing.values())
+        is_enough = any(each.ranges for each in standing.values()) and record_count >= arguments.min_records
         if is_enough or not standing.lagging:
             break
     if standing or not standing.lagging:
-        _tell(f"{count:,} offsets pending in {len(standing)} partitions")
+        _tell(f"{record_count:,} offsets pending in {len(standing)} partitions")
     if not is_enough:
-        return max(3 if count else 0, _tell_lagging(standing.lagging.values()))
+        if arguments.output == "json":
+            _say(_report_as_json(access, DrainReport(left_count=record_count, lagging=dict(standing.lagging))))
+        return max(3 if record_count else 0, _tell_lagging(standing.lagging.values()))
     # SIGTERM acts like Ctrl-C: the claim is given back, so that another driver need not wait for the session to end.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as ending:
@@ -204,12 +235,41 @@ def _drain(given: _Given) -> int:
             on_error=arguments.on_error,
             on_progress=_tell,
         )
-    _say(_summary(report))
+    _say(_report_as_json(access, report) if arguments.output == "json" else _summary(report))
     for each in report.failed:
-        why = each.error if isinstance(each.error, _ProcessError) else _first_line(each.error)
-        _tell(f"failed: {each.tp.topic}-{each.tp.partition} {', '.join(map(str, each.ranges))}: {why}")
+        _tell(f"failed: {each.tp.topic}-{each.tp.partition} {', '.join(map(str, each.ranges))}: {_why(each)}")
     code = 0 if report.is_complete else 4 if report.failed else 3
     return max(code, _tell_lagging(report.lagging.values()))
+
+
+def _why(failed: Failed) -> str:
+    return str(failed.error) if isinstance(failed.error, _ProcessError) else _first_line(failed.error)
+
+
+def _report_as_json(access: Access, report: DrainReport) -> str:
+    return document(
+        "drain",
+        group=access.group_id,
+        record_count=report.record_count,
+        slice_count=report.slice_count,
+        elapsed_ms=report.elapsed_ms,
+        missing=asdict(report.missing),
+        dropped_count=report.dropped_count,
+        left_count=report.left_count,
+        failed=[
+            {
+                "topic": each.tp.topic,
+                "partition": each.tp.partition,
+                "ranges": [[start, end] for start, end in each.ranges],
+                "error": _why(each),
+            }
+            for each in report.failed
+        ],
+        lagging=[
+            {"topic": tp.topic, "partition": tp.partition, "lag": each.lag_count}
+            for tp, each in sorted(report.lagging.items())
+        ],
+    )
 
 
 def _in_one_line(given: _Given) -> Callable[[DataFrame], object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,9 @@ __all__ = ["Access", "cluster_of"]
 CATCHUP_SUFFIX: Final = ".catchup"
 CONNECTOR_KEYS: Final = ("security.", "sasl.", "ssl.", "client.rack", "fetch.", "request.timeout.ms")
 """Keys that are passed to Spark's readers too. A file must not say where these start, or which group they are in."""
+
+ACCOUNT: Final = ("sasl.plain.username", "sasl.plain.password")
+"""Keys that no Java client has: as variables they are the simplest way to name an account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +92,25 @@ class Access:
 
     def spark_options(self) -> dict[str, str]:
         """The options of Spark's connector."""
-        told = {f"kafka.{key}": text for key, text in self.properties.items() if key.startswith(CONNECTOR_KEYS)}
+        properties = {**_login(self.properties), **self.properties}
+        told = {
+            f"kafka.{key}": text
+            for key, text in properties.items()
+            if key.startswith(CONNECTOR_KEYS) and key not in ACCOUNT
+        }
         isolation_level = self.config().isolation_level  # ranges end where the log ended under the service's level
         return {**told, "kafka.bootstrap.servers": self.bootstrap_servers, "kafka.isolation.level": isolation_level}
+
+
+def _login(properties: Mapping[str, str]) -> dict[str, str]:
+    """The account as Java's client takes it, of a command's variables for the name and the password."""
+    if not all(key in properties for key in ACCOUNT):
+        return {}
+    is_plain = properties.get("sasl.mechanism", "").strip() == "PLAIN"
+    module = "plain.PlainLoginModule" if is_plain else "scram.ScramLoginModule"
+    user, password = (re.sub(r'(["\\])', r"\\\1", properties[key].strip()) for key in ACCOUNT)
+    login = f'org.apache.kafka.common.security.{module} required username="{user}" password="{password}";'
+    return {"sasl.jaas.config": login}
 
 
 def cluster_of(bootstrap_server: str | None, command_config: Path | None) -> tuple[str, dict[str, str]]:

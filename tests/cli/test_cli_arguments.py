@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import platform
+import re
 import tomllib
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import aiogroup
 from aiogroup.__main__ import main
 from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, partitions, positive
 from aiogroup.cli.commands.events import add as add_events
-from aiogroup.cli.connecting import NoServersError, settings_of
+from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.parser import make_parser
+from aiogroup.errors import ConfigError
+from aiogroup.properties import load_properties
 
 WHERE = ["--bootstrap-server", "127.0.0.1:1"]
 GROUP = [*WHERE, "--group", "billing"]
@@ -27,6 +30,7 @@ BAD = [
     ["members"],
     ["members", "add", *GROUP],
     ["members", "remove", *GROUP],
+    ["members", "remove", "one", *GROUP, "--group", "audit"],
     ["members", "list"],
     ["nothing"],
     ["groups"],
@@ -38,6 +42,9 @@ BAD = [
     ["groups", *WHERE, "-o", "yaml"],
     ["describe", *WHERE],
     ["describe", "billing", "--group", "billing", *WHERE],
+    ["describe", "--group", "billing", "--group", "audit", *WHERE],
+    ["tail", "--topic", "orders", "--topic", "bills", *WHERE],
+    ["reset", "billing", *WHERE, "--from-file", "/nowhere/offsets.csv"],
     ["lag", "billing", *WHERE, "--max-lag", "-1"],
     ["lag", "billing", *WHERE, "--interval-ms", "soon"],
     ["tail", *WHERE],
@@ -82,8 +89,8 @@ NAMING = [
     ["lag"],
     ["ranges"],
     ["reset"],
-    ["members", "list", "--group"],
-    ["members", "remove", "--group"],
+    ["members", "list"],
+    ["members", "remove", "one", "--group"],
 ]
 
 
@@ -126,17 +133,17 @@ def test_help_is_given(arguments, capsys):
 def test_what_the_file_asks_for_in_vain_is_reported(content, told, tmp_path, capsys):
     config = tmp_path / "client.properties"
     config.write_text(content)
-    assert main(["members", "list", *GROUP, "--command-config", str(config)]) == 1
+    assert main(["members", "list", *GROUP, "--command-config", str(config)]) == 2
     said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("aiogroup: ")
-    assert told in said.err
+    assert (said.out, said.err.startswith("usage: aiogroup members list")) == ("", True)
+    assert told in said.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("command", [["members", "list", "--group", "g"], ["groups"], ["tail", "orders"]], ids=" ".join)
 def test_a_file_that_is_not_there_is_reported(command, tmp_path, capsys):
-    assert main([*command, *WHERE, "--command-config", str(tmp_path / "none")]) == 1
-    assert "none" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, *WHERE, "--command-config", str(tmp_path / "none")])
+    assert re.search("argument --command-config: .* No such file .*none", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("command", [["members", "list", "--group", "g"], ["groups"], ["lag", "g"]], ids=" ".join)
@@ -152,12 +159,22 @@ def test_the_command_has_its_name():
     assert point.load() is main
 
 
-@pytest.mark.parametrize("command", [["describe"], ["lag"], ["ranges"], ["reset", "--all-topics", "--to-latest"]])
-def test_a_group_may_be_named_as_in_kafkas_tools(command):
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (["describe"], "group"),
+        (["lag"], "group"),
+        (["ranges"], "group"),
+        (["reset", "--all-topics", "--to-latest"], "group"),
+        (["members", "list"], "group"),
+        (["tail"], "topic"),
+    ],
+)
+def test_groups_and_topics_may_be_named_as_in_kafkas_tools(command, what):
     parser = make_parser()
-    for named in (["billing"], ["--group", "billing"], ["--group=billing"]):
+    for named in (["billing"], [f"--{what}", "billing"], [f"--{what}=billing"]):
         for arguments in ([*named, *WHERE], [*WHERE, *named]):
-            assert parser.parse_args([*command, *arguments]).group == "billing"
+            assert getattr(parser.parse_args([*command, *arguments]), what) == "billing"
 
 
 # How the cluster is reached.
@@ -188,10 +205,10 @@ def test_an_option_counts_before_the_file_and_the_file_before_the_environment(tm
         "sasl_plain_username": "alice",
         "sasl_plain_password": "s3cret",
     }
-    by_file = settings_of(given(command_config=config), environment)
+    by_file = settings_of(given(command_config=load_properties(config)), environment)
     assert (by_file["bootstrap_servers"], by_file["sasl_mechanism"]) == ("file:1", "PLAIN")
     assert "auto_offset_reset" not in by_file
-    by_option = settings_of(given(command_config=config, bootstrap_server="option:1"), environment)
+    by_option = settings_of(given(command_config=load_properties(config), bootstrap_server="option:1"), environment)
     assert by_option["bootstrap_servers"] == "option:1"
 
 
@@ -208,7 +225,7 @@ def test_a_password_may_be_a_variable():
 
 
 def test_without_a_broker_it_says_how_to_name_one():
-    with pytest.raises(NoServersError, match="--bootstrap-server HOST:PORT, or set AIOGROUP_BOOTSTRAP_SERVERS"):
+    with pytest.raises(ConfigError, match="--bootstrap-server HOST:PORT, or set AIOGROUP_BOOTSTRAP_SERVERS"):
         settings_of(given(), {})
 
 

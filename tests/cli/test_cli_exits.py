@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -51,6 +52,51 @@ async def test_ctrl_c_ends_it_quietly(broker, commit, arguments):
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=LIMIT_S)
     assert (running.returncode, told) == (130, "")
+
+
+SPARK = ("aiogroup.spark", "drain", "--group", "g", "--topic", "t", "--to", "parquet:x")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("aiogroup", "groups"), ""),
+        (("aiogroup", "describe", "g"), ""),
+        (("aiogroup", "lag", "g"), ""),
+        (("aiogroup", "tail", "t"), ""),
+        (("aiogroup", "members", "list", "g"), ""),
+        (("aiogroup", "members", "remove", "one", "--group", "g"), ""),
+        (("aiogroup", "reset", "g", "--all-topics", "--to-latest"), ""),
+        (("aiogroup", "events"), ""),
+        (("aiogroup.spark", "pending", *SPARK[2:6]), ""),
+        (SPARK, "aiogroup: interrupted; the slice is pending still\n"),
+    ],
+    ids=lambda value: " ".join(value[:3]) if isinstance(value, tuple) else "",
+)
+def test_ctrl_c_ends_quietly_what_waits_for_an_answer(command, told):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        url = [f"http://{address}/"] if "events" in command else []
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "AIOGROUP_BOOTSTRAP_SERVERS": address}
+        with subprocess.Popen(
+            [sys.executable, "-m", *command, *url],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        ) as running:
+            try:
+                silent.settimeout(LIMIT_S)
+                asking, _ = silent.accept()
+                with asking:
+                    assert asking.recv(1)
+                    running.send_signal(signal.SIGINT)
+                    assert running.communicate(timeout=LIMIT_S) == ("", told)
+            finally:
+                running.kill()
+    assert running.returncode == 130
 
 
 async def test_a_reader_that_has_had_enough_ends_it_quietly(broker, commit):

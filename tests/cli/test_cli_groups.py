@@ -117,9 +117,9 @@ async def test_a_member_without_partitions_has_a_line(run, member, broker):
         assert len((await run("describe", "billing")).out.splitlines()) == 2 + 2 + 3
 
 
-@pytest.mark.parametrize("command", ["describe", "lag", "ranges"])
+@pytest.mark.parametrize("command", ["describe", "lag", "ranges", "members list", "members remove one --group"])
 async def test_a_group_that_does_not_exist(run, command):
-    ended = await run(command, "nobody")
+    ended = await run(*command.split(), "nobody")
     assert (ended.code, ended.out) == (1, "")
     assert "`aiogroup groups` lists those that there are" in ended.err
 

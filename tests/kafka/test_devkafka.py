@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -284,17 +285,36 @@ def test_up_and_down(tmp_path, is_gone):
 
 def test_up_has_the_security_that_it_was_given_at_the_port_that_it_was_given():
     (port,) = free_ports(1)
-    options = ("--security", "SASL_SSL", "--port", str(port), "--topic", "orders")
-    command = [sys.executable, "-m", "aiogroup.devkafka", "up", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+    options = ("--security", "SASL_SSL", "--port", str(port), "--topic", "orders", "--topic", "bills:2")
+    command = [sys.executable, "-m", "aiogroup.devkafka", "up", *options, "--partitions", "3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as started:
         try:
-            lines = iter(started.stdout.readline, "")
-            assert f"bootstrap servers: 127.0.0.1:{port}\n" in lines
-            more = re.fullmatch(r"SASL_SSL: trust (\S+); without it: PLAINTEXT at 127.0.0.1:(\d+)\n", next(lines))
-            assert wire.metadata(int(more[2])).broker_ids == {1}
+            said = iter(started.stdout.readline, "")
+            lines = list(itertools.takewhile(lambda line: not line.startswith("Ctrl-C"), said))
+            assert lines[1:5] == [
+                "TOPIC   PARTITIONS\n",
+                "orders           3\n",
+                "bills            2\n",
+                f"bootstrap servers: 127.0.0.1:{port}\n",
+            ]
+            more = re.search(
+                r"authority to trust: (\S+)\n.*without security: 127.0.0.1:(\d+)\n", "".join(lines), re.DOTALL
+            )
+            leaders = wire.metadata(int(more[2]), ("orders", "bills")).leaders
+            assert {name: len(of) for name, of in leaders.items()} == {"orders": 3, "bills": 2}
             link = {"bootstrap_servers": f"127.0.0.1:{port}", "security_protocol": "SASL_SSL"}
             trusting = ssl.create_default_context(cafile=more[1])
             asyncio.run(_round_trip("orders", ssl_context=trusting, **link, **_account("PLAIN", "alice-secret")))
+
+            (export,) = (line for line in lines if line.startswith("  export "))
+            script = f'{export}exec "$0" -m aiogroup tail orders --from earliest'
+            read = subprocess.run(["sh", "-c", script, sys.executable], capture_output=True, text=True, check=False)
+            assert (read.returncode, read.stderr) == (0, "")
+            assert read.stdout.endswith("  value\n")
+
+            started.send_signal(signal.SIGINT)
+            assert next(said) == "ended\n"
+            assert started.wait(60) == 130
         finally:
             started.terminate()
 

@@ -246,11 +246,14 @@ def test_security_reaches_the_consumer_and_spark_and_who_may_not_learns_it(spark
     with pytest.raises((GroupAuthorizationError, TopicAuthorizationError), match=r"not authorized.*grant"):
         drain(spark, never, **given, properties=properties_of(guarded, "mallory"))
     kept = []
+    named = properties_of(guarded, "alice")  # as the command line's variables name an account
+    del named["sasl.jaas.config"]
+    named |= {"sasl.plain.username": "alice", "sasl.plain.password": "alice-secret"}
     report = drain(
         spark,
         lambda frame: kept.extend(row.offset for row in frame.collect()),
         **given,
-        properties=properties_of(guarded, "alice"),
+        properties=named,
     )
     assert sorted(kept) == list(range(3, 9))
     assert report.is_complete

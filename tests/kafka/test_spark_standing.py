@@ -6,13 +6,15 @@ Without Spark: `pending_ranges`, and the command up to where Spark would start.
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from aiokafka.structs import OffsetAndMetadata
 
+from aiogroup.properties import consumer_settings
 from aiogroup.spark import CatchupGroupError, IsolationLevelError, NotHandedOffError, pending_ranges
 from aiogroup.spark import __main__ as command
-from aiogroup.spark.access import cluster_of
+from aiogroup.spark.access import Access, cluster_of
 from tests.support.kafka import eventually
 from tests.support.recovery import MANUAL, MODE
 from tests.support.spark import access, commit_explicitly, leave_behind, run
@@ -49,7 +51,7 @@ def test_a_group_that_is_behind_without_a_token_is_reported_with_what_to_do(plac
     run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(5, "")}))
     assert call(place, name) == 3
     out, err = capsys.readouterr()
-    assert out == ""
+    assert out.count("\n") == (name == "pending"), "the header of an empty table"
     (line,) = err.splitlines()
     assert line.startswith(f"aiogroup: {place.topic}-0: the group has committed 5 and is 2,995 offsets behind")
     assert "The service writes one when it takes the partition over with parallel_handoff=True" in line
@@ -193,9 +195,59 @@ def test_what_is_pending_stands_under_the_names_of_its_columns(place, monkeypatc
     run(leave_behind(place, {0: [(5, 50)]}, live=60))
     monkeypatch.setenv("AIOGROUP_BOOTSTRAP_SERVERS", place.cluster.bootstrap_servers)
     assert command.main(("pending", "--group", place.group, "--topic", place.topic)) == 0
-    header, row = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert header == ["TOPIC", "PARTITION", "RANGE", "OFFSETS", "LOG-START", "LOG-END"]
-    assert row == [place.topic, "0", "5-50", "45", "0", "3000"]
+    table = capsys.readouterr().out
+    header, row = table.splitlines()
+    assert header.split() == ["TOPIC", "PARTITION", "RANGE", "OFFSETS", "LOG-START-OFFSET", "LOG-END-OFFSET"]
+    assert row.split() == [place.topic, "0", "5-50", "45", "0", "3000"]
+    assert header.index("OFFSETS") + len("OFFSETS") == row.index("45") + len("45"), "numbers stand to the right"
+    assert call(place, "pending", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "command": "pending",
+        "version": 1,
+        "group": place.group,
+        "partitions": [
+            {
+                "topic": place.topic,
+                "partition": 0,
+                "pending": [[5, 50]],
+                "pending_count": 45,
+                "log_start_offset": 0,
+                "log_end_offset": 3000,
+            }
+        ],
+    }
+
+
+def test_what_is_not_pending_is_a_table_and_a_document_too(place, no_spark, capsys):
+    run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(3_000, "")}))
+    assert call(place, "pending") == 0
+    said = capsys.readouterr()
+    assert said.out.split() == ["TOPIC", "PARTITION", "RANGE", "OFFSETS", "LOG-START-OFFSET", "LOG-END-OFFSET"]
+    assert said.err == f"aiogroup: nothing of group {place.group!r} is pending\n"
+    assert call(place, "pending", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["partitions"] == []
+    assert call(place, "drain", "-o", "json") == 0
+    drained = json.loads(capsys.readouterr().out)
+    assert (drained["command"], drained["record_count"], drained["left_count"]) == ("drain", 0, 0)
+
+
+def test_variables_with_a_name_and_a_password_reach_spark_as_javas_login():
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
+    account = {"sasl.plain.username": "alice", "sasl.plain.password": 'a"b\\c;'}
+    options = Access.of("127.0.0.1:1", "g", "t", {**properties, **account}).spark_options()
+    login = r'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="a\"b\\c;";'
+    assert options["kafka.sasl.jaas.config"] == login
+    assert not any(key.startswith("kafka.sasl.plain") for key in options)
+    again, _ = consumer_settings({**properties, "sasl.jaas.config": login})
+    assert (again["sasl_plain_username"], again["sasl_plain_password"]) == ("alice", 'a"b\\c;')
+    plain = Access.of("127.0.0.1:1", "g", "t", {**properties, "sasl.mechanism": "PLAIN", **account}).spark_options()
+    assert plain["kafka.sasl.jaas.config"].startswith(
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    )
+    given = {**properties, **account, "sasl.jaas.config": login.replace("alice", "bob")}
+    assert Access.of("127.0.0.1:1", "g", "t", given).spark_options()["kafka.sasl.jaas.config"] == login.replace(
+        "alice", "bob"
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from aiogroup.admin import GroupMember
 from aiogroup.cli.arguments import name_group
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import GroupLook, PartitionLook, look_once, sum_of_lags
-from aiogroup.cli.printing import address, broker_as_json, document, member_as_json, say, table
+from aiogroup.cli.printing import address, broker_as_json, member_as_json, say
+from aiogroup.printable import document, table
 from aiogroup.recovery.ranges import count
 
 __all__ = ["add"]

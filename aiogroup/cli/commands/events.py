@@ -15,7 +15,8 @@ from typing import IO, Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from aiogroup.cli.exits import Exit, NotDoneError
-from aiogroup.cli.printing import check_reader, document, say_on, tell
+from aiogroup.cli.printing import check_reader, say_on, tell
+from aiogroup.printable import document
 from aiogroup.runtime.loop.clock import steady_ms
 
 __all__ = ["add"]

@@ -9,8 +9,9 @@ from typing import Final
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.printing import address, broker_as_json, document, say, table, tell
+from aiogroup.cli.printing import address, broker_as_json, say, tell
 from aiogroup.cluster import Broker
+from aiogroup.printable import document, table
 from aiogroup.values import dataclass
 
 __all__ = ["add"]

@@ -14,10 +14,11 @@ from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import GroupLook, PartitionLook, look_at, sum_of, sum_of_lags
-from aiogroup.cli.printing import document, duration, say, say_on, shown, table, tell
+from aiogroup.cli.printing import duration, say, say_on, tell
 from aiogroup.cli.rates import Rate, Rates, sum_of_rates
 from aiogroup.cli.screen import shown_in_place
 from aiogroup.errors import AiogroupError, AuthenticationFailedError, named
+from aiogroup.printable import document, shown, table
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.structs import TopicPartition
 

@@ -7,10 +7,11 @@ from itertools import groupby
 from typing import Final
 
 from aiogroup.admin import GroupMember, list_members, remove_members
-from aiogroup.cli.arguments import sendable
+from aiogroup.cli.arguments import Once, name_as_kafka, sendable
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.printing import document, member_as_json, say, shown, table, tell
+from aiogroup.cli.printing import member_as_json, say, tell
+from aiogroup.printable import document, table
 
 __all__ = ["add_list", "add_remove"]
 
@@ -19,7 +20,7 @@ COLUMNS: Final = ("NAME", "MEMBER-ID", "CLIENT-ID", "HOST", "PARTITIONS")
 
 def add_list(parser: argparse.ArgumentParser) -> None:
     """The arguments of `members list`."""
-    parser.add_argument("--group", type=sendable, required=True)
+    name_as_kafka(parser, "group", sendable)
     parser.set_defaults(run=run_list)
 
 
@@ -27,7 +28,9 @@ def add_remove(parser: argparse.ArgumentParser) -> None:
     """The arguments of `members remove`."""
     parser.add_argument("names", nargs="+", type=sendable, metavar="NAME", help="member_name (group_instance_id)")
     parser.add_argument("--reason", type=sendable, default="removed by name", help="for the broker's log")
-    parser.add_argument("--group", type=sendable, required=True)
+    parser.add_argument(
+        "--group", action=Once, type=sendable, required=True, metavar="GROUP", help="of which they are members"
+    )
     parser.set_defaults(run=run_remove)
 
 
@@ -37,26 +40,20 @@ async def run_list(given: argparse.Namespace) -> int:
     if given.output == "json":
         say(document("members list", group=given.group, members=[_as_json(each) for each in members]))
         return Exit.DONE
-    if members:
-        say(table(COLUMNS, map(_cells, members)))
-    else:  # to stderr, as each line of stdout is a member
+    say(table(COLUMNS, map(_cells, members)))
+    if not members:
         tell(f"group {given.group!r} has no members")
     return Exit.DONE
 
 
 async def run_remove(given: argparse.Namespace) -> int:
-    """Remove the members, and print them."""
+    """Remove the members, and print them in the same way."""
     removed = await remove_members(given.group, given.names, reason=given.reason, **settings_of(given))
     if given.output == "json":
         say(document("members remove", group=given.group, removed=[_as_json(each) for each in removed]))
         return Exit.DONE
-    for each in removed:
-        say(f"removed {shown(each.name)} from {shown(given.group)}: {_line(each)}")
+    say(table(COLUMNS, map(_cells, removed)))
     return Exit.DONE
-
-
-def _line(member: GroupMember) -> str:
-    return "\t".join(map(shown, _cells(member)))
 
 
 def _cells(member: GroupMember) -> tuple[str | None, ...]:

@@ -9,7 +9,8 @@ from typing import Final
 from aiogroup.cli.arguments import name_group
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import PartitionLook, look_once
-from aiogroup.cli.printing import document, say, table, tell
+from aiogroup.cli.printing import say, tell
+from aiogroup.printable import document, table
 from aiogroup.recovery.ranges import count
 
 __all__ = ["add"]

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 from aiogroup.admin import GroupMember, members_of
-from aiogroup.cli.arguments import add_group, count_of, duration_ms, instant_ms, partitions, topic
+from aiogroup.cli.arguments import (
+    count_of,
+    duration_ms,
+    file_read_by,
+    instant_ms,
+    name_as_kafka,
+    partitions,
+    sendable,
+    topic,
+)
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit, NotDoneError, RefusedError
 from aiogroup.cli.looks import QUIET, GroupLook, PartitionLook, look_at
-from aiogroup.cli.printing import document, say, table, tell
+from aiogroup.cli.printing import say, tell
 from aiogroup.cli.reset_plan import Change, change_of, read_file, written_file
 from aiogroup.errors import AiogroupError, CommitFailedError, named
+from aiogroup.printable import document, table
 from aiogroup.recovery.ranges import count
 from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.structs import TopicPartition
@@ -27,7 +36,7 @@ COLUMNS: Final = ("TOPIC", "PARTITION", "OLD-OFFSET", "NEW-OFFSET", "REPEATED", 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments: Kafka's names."""
-    add_group(parser)
+    name_as_kafka(parser, "group", sendable)
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--topic",
@@ -46,7 +55,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     to.add_argument("--to-datetime", type=instant_ms, metavar="INSTANT", help="the first record from then on, in UTC")
     to.add_argument("--by-duration", type=duration_ms, metavar="DURATION", help="the same, this long ago: PT6H, or 6h")
     to.add_argument("--shift-by", type=int, metavar="N", help="N offsets on, or back if N is negative")
-    to.add_argument("--from-file", type=Path, metavar="FILE", help="the offsets that --export wrote")
+    # Some editors begin a file with a mark of its encoding (utf-8-sig), which is no part of the first topic's name.
+    to.add_argument(
+        "--from-file",
+        type=file_read_by(lambda path: path.read_text("utf-8-sig")),
+        metavar="FILE",
+        help="the offsets that --export wrote",
+    )
     parser.add_argument("--export", action="store_true", help="print the new offsets as CSV")
     parser.add_argument("--drop-pending", action="store_true", help="also where a token has pending ranges (KIP-333)")
     how = parser.add_mutually_exclusive_group()
@@ -67,8 +82,7 @@ def check(given: argparse.Namespace) -> str | None:
 
 async def run(given: argparse.Namespace) -> int:
     """Print what changes, and change it if that was asked for and does no harm."""
-    # Some editors begin a file with a mark of its encoding (utf-8-sig), which is no part of the first topic's name.
-    file = None if given.from_file is None else read_file(given.from_file.read_text("utf-8-sig"), given.group)
+    file = None if given.from_file is None else read_file(given.from_file, given.group)
     async with asked(settings_of(given)) as asking:
         look, changes = await asking.within(f"reset {given.group}", _plan(asking, given, file))
         refusals = [*_refusals(given, look, changes)]

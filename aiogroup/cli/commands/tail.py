@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from aiogroup import Consumer, Record
-from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, partitions, positive, topic
+from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, name_as_kafka, partitions, positive, topic
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit, NotDoneError
-from aiogroup.cli.printing import check_reader, document, say_on, shown
+from aiogroup.cli.printing import check_reader, say_on
 from aiogroup.errors import named
-from aiogroup.printable import clean
+from aiogroup.printable import clean, document, shown
 from aiogroup.protocol.messages.list_offsets import EARLIEST, LATEST
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.structs import TopicPartition
@@ -30,7 +30,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
-    parser.add_argument("topic", type=topic, metavar="TOPIC")
+    name_as_kafka(parser, "topic", topic)
     parser.add_argument(
         "-p", "--partition", type=partitions, default=(), metavar="N[,...]", help="only these partitions"
     )

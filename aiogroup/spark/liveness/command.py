@@ -40,16 +40,16 @@ class Given:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", nargs="+", metavar="PATH", help="files and folders that EventLog wrote")
     parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,...]", help="with --topic, in place of --events")
-    parser.add_argument("--topic", help="the topic that EventLog wrote into")
+    parser.add_argument("--topic", metavar="TOPIC", help="the topic that EventLog wrote into")
     parser.add_argument("--command-config", type=Path, metavar="FILE", help="Java properties of a consumer of it")
     parser.add_argument(
         "--since", metavar="TIME", help="2026-11-24 or 2026-11-24T08:00, in UTC unless it has an offset"
     )
     parser.add_argument("--until", metavar="TIME", help="the same; the end is not included")
-    parser.add_argument("--group", help="this group alone")
+    parser.add_argument("--group", metavar="GROUP", help="this group alone")
     parser.add_argument("--to", metavar="parquet:DIR", help="write the four tables, whole days at a time")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="write the report")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="what is printed")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="table is the default")
     parser.add_argument("--master", help="spark-submit's, or local[*]")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark's own settings")
     parser.add_argument("--connector", default=CONNECTOR, metavar="GROUP:ARTIFACT:VERSION", help="fetched by Spark")

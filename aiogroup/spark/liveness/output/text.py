@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from aiogroup.printable import clean
+from aiogroup.printable import clean, document
 from aiogroup.spark.liveness.advice import Findings, Proposal
 from aiogroup.spark.liveness.job import Advice, Damaged
 
@@ -38,7 +37,7 @@ def as_json(advice: Advice) -> str:
         for found in advice.findings
     }
     damaged = [each._asdict() for each in advice.damaged]
-    return json.dumps({"groups": groups, "corrupt_count": advice.corrupt_count, "damaged": damaged}, indent=2)
+    return document("liveness", groups=groups, corrupt_count=advice.corrupt_count, damaged=damaged)
 
 
 def _of_damaged(advice: Advice) -> Iterator[str]:
