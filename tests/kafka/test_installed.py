@@ -303,6 +303,17 @@ def test_the_wheel_is_tagged_for_what_is_in_it(artifacts):
     assert has_c(wheel) == ("-none-any" not in wheel.name)
 
 
+def test_the_size_is_what_the_page_says(artifacts):
+    (modules, megabytes), *_ = re.findall(
+        r"Installed are (\d+) modules of ([\d.]+) MB", (ROOT / "docs/stability.md").read_text()
+    )
+    with zipfile.ZipFile(artifacts["pure"]) as opened:
+        files = opened.infolist()
+    count, size = sum(each.filename.endswith(".py") for each in files), sum(each.file_size for each in files)
+    assert 0.9 < count / int(modules) < 1.1, f"{count} now"
+    assert 0.9 < size / 1e6 / float(megabytes) < 1.1, f"{size / 1e6} MB now"
+
+
 @pytest.mark.parametrize("without", ["asked for", "a compiler"])
 def test_a_wheel_without_the_c_is_for_every_python(artifacts, tmp_path, without):
     wheel = artifacts["pure"]
