@@ -217,8 +217,8 @@ docs: $(if $(wildcard $(STAMP)),$(STAMP),$(DOCS_STAMP))
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 # All wheels are built from the sdist: one for each Python that is here, and one without the C, which pip takes where no
-# other fits. Only the environment's own Python has the build back end; pip gets it for the others. The file list of an
-# earlier build (egg-info) is removed first. Without -g0 the compiled C has debug information, which quadruples its size and
+# other fits. Only the environment's own Python has the build back end; pip gets it for the others. The file list that a
+# build leaves behind (egg-info) is removed: another build would read it, and Python its version. Without -g0 the compiled C has debug information, which quadruples its size and
 # names the build folder.
 VERSION_MANAGERS := $(HOME)/.pyenv/versions/*/bin $(HOME)/.local/share/uv/python/*/bin
 WHEELS_FOR := $(foreach minor,1 2 3 4,python3.1$(minor) $(wildcard $(VERSION_MANAGERS:=/python3.1$(minor))))
@@ -236,6 +236,7 @@ dist: $(STAMP)
 	    $(WHEEL) --python "$$(command -v $$python)" $(OF_SDIST) || exit 1; \
 	done
 	AIOGROUP_PURE_PYTHON=1 $(WHEEL) $(OF_SDIST) --no-build-isolation
+	rm -rf *.egg-info
 	@ls -l dist
 
 format: $(STAMP)

@@ -170,12 +170,17 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_of_the_clone(tmp_path_factory.mktemp("copied") / "aiogroup")
 
 
+LEFT_OUT = {"MAKEFLAGS", "MAKELEVEL", "AIOGROUP_PURE_PYTHON"}
+"""What this test's own `make` has set."""
+
+
 def make_dist(clone: Path, *variables: str) -> tuple[Path, str]:
     """The folder that `make dist` has filled in a copy of the clone, by this test's environment; its output."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     command = ["make", "dist", f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.installed", *variables]
     ended = subprocess.run(command, cwd=clone, capture_output=True, text=True, env=environment, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert not list(clone.glob("*.egg-info")), "Python would take the version from it"
     return clone / "dist", ended.stdout
 
 
