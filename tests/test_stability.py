@@ -75,6 +75,16 @@ def test_what_the_pages_and_examples_import_is_public():
 # Which versions go together.
 
 
+def test_the_changelog_has_the_version_and_what_is_not_released_above_it():
+    """The section of a release has what a user must know; details are in git."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    sections = re.findall(r"^## \[(.+?)\](.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    (unreleased, _), (released, body), *_ = sections
+    assert (unreleased, released) == ("Unreleased", PROJECT["version"])
+    assert re.match(r" - \d{4}-\d\d-\d\d\n", body)
+    assert len(body.splitlines()) <= 150
+
+
 def test_the_pythons_are_those_that_the_package_says_it_is_for():
     row = table("| of | works with | what the tests run on |")["Python"]
     told = re.findall(r"3\.\d+", row[0])
