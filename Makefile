@@ -31,7 +31,7 @@ help:
 	@echo "make sanitize     the C under AddressSanitizer and UndefinedBehaviorSanitizer (gcc), compared with the Python"
 	@echo "make fuzz         mutated input for the same build (MINUTES=60; INPUT=file repeats an input)"
 	@echo "make docs         the documentation as a site, in build/site (a broken link fails)"
-	@echo "make dist         the sdist and the wheel, in dist/"
+	@echo "make dist         the sdist, a wheel for each Python here and one without the C, in dist/"
 	@echo "make clean        remove the virtual environment and the caches of the tools"
 
 venv: $(STAMP)
@@ -218,11 +218,28 @@ bench-spark: jars
 docs: $(if $(wildcard $(STAMP)),$(STAMP),$(DOCS_STAMP))
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
-# The wheel is built from the sdist, in a folder of its own; the file list of an earlier build (egg-info) is removed first.
-# Without -g0 the compiled C has debug information, which quadruples its size and names the build folder.
+# All wheels are built from the sdist: one for each Python that is here, and one without the C, which pip takes where no
+# other fits. Only the environment's own Python has the build back end; pip gets it for the others. The file list that a
+# build leaves behind (egg-info) is removed: another build would read it, and Python its version. Without -g0 the compiled C has debug information, which quadruples its size and
+# names the build folder.
+VERSION_MANAGERS := $(HOME)/.pyenv/versions/*/bin $(HOME)/.local/share/uv/python/*/bin
+WHEELS_FOR := $(foreach minor,1 2 3 4,python3.1$(minor) $(wildcard $(VERSION_MANAGERS:=/python3.1$(minor))))
+TAG := -c 'import sys; print(sys.implementation.cache_tag)'
+WHEEL := $(PY) -m pip -q --disable-pip-version-check
+OF_SDIST := wheel --no-deps -w dist dist/aiogroup-*.tar.gz
 dist: $(STAMP)
 	rm -rf dist *.egg-info
-	CFLAGS=-g0 $(PY) -m build --no-isolation
+	$(PY) -m build --no-isolation --sdist
+	CFLAGS=-g0 $(WHEEL) $(OF_SDIST) --no-build-isolation
+	@done=$$($(PY) $(TAG)); for python in $(WHEELS_FOR); do \
+	  tag=$$($$python $(TAG) 2>/dev/null) || continue; \
+	  case " $$done " in *" $$tag "*) continue;; esac; done="$$done $$tag"; echo "a wheel for $$python"; \
+	  CFLAGS=-g0 PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	    $(WHEEL) --python "$$(command -v $$python)" $(OF_SDIST) || exit 1; \
+	done
+	AIOGROUP_PURE_PYTHON=1 $(WHEEL) $(OF_SDIST) --no-build-isolation
+	rm -rf *.egg-info
+	@ls -l dist
 
 format: $(STAMP)
 	$(PY) -m ruff format .

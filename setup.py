@@ -1,5 +1,8 @@
-"""Only what pyproject.toml has no stable words for: the C of aiogroup/native. Without a compiler it is left out."""
+"""Only what pyproject.toml has no stable words for: the C of aiogroup/native. Without a compiler, or with
+AIOGROUP_PURE_PYTHON=1 in the environment, it is left out.
+"""
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -32,15 +35,14 @@ class BuildWheel(bdist_wheel):
         super().run()
 
 
+COMPILED = Extension(
+    "aiogroup.native._native",
+    sources=[f"{NATIVE}/{name}.c" for name in SOURCES],
+    depends=[f"{NATIVE}/native.h"],
+    extra_compile_args=["-O3", "-Wall", "-Wextra"],
+    optional=True,
+)
 setup(
     cmdclass={"build_ext": BuildExtension, "bdist_wheel": BuildWheel},
-    ext_modules=[
-        Extension(
-            "aiogroup.native._native",
-            sources=[f"{NATIVE}/{name}.c" for name in SOURCES],
-            depends=[f"{NATIVE}/native.h"],
-            extra_compile_args=["-O3", "-Wall", "-Wextra"],
-            optional=True,
-        )
-    ],
+    ext_modules=[] if os.environ.get("AIOGROUP_PURE_PYTHON") else [COMPILED],
 )

@@ -17,7 +17,7 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer
 
 from aiogroup import Consumer, Record, TopicPartition
-from aiogroup.devkafka import Cluster, jars
+from aiogroup.devkafka import Cluster, spark_jars
 from aiogroup.spark import DrainReport, drain, make_session, to_parquet
 
 TOPIC, GROUP, PARTITIONS = "orders", "billing", 4
@@ -88,7 +88,7 @@ def run_job(servers: str, path: str) -> tuple[DrainReport, list[tuple[int, int]]
     task's end.
     """
     begun = time.monotonic()
-    spark = make_session("local[2]", jars=jars.spark_jars(), conf={"spark.ui.enabled": "false"})
+    spark = make_session("local[2]", jars=spark_jars(), conf={"spark.ui.enabled": "false"})
     started_s = time.monotonic() - begun
     try:
         report = drain(

@@ -18,9 +18,8 @@ from pathlib import Path
 from aiogroup import Consumer
 from aiogroup.embedded import Broker, run_virtual
 from aiogroup.eventlog import EventLog
-from aiogroup.spark.liveness import advise, read_events
-from aiogroup.spark.liveness.output.text import as_text
-from aiogroup.spark.session import make_session
+from aiogroup.spark import make_session
+from aiogroup.spark.liveness import advise, as_text, read_events
 
 HOUR_S = 3_600
 HOURS = 25

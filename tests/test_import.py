@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 BUILT_ON = "import aiokafka, anyio"  # what these do when they are imported is theirs
 WATCH = """
 import sys, {built_on}
@@ -94,6 +97,21 @@ def test_each_of_these_deeds_would_be_seen(deed):
 def test_importing_asks_for_nothing_that_only_some_applications_need(imported):
     assert among(imported[1], FOR_SOME) == set()
     assert among(watched("import json.tool")[1], ["json"]) == {"json.tool"}, "what is asked for would be seen"
+
+
+def test_each_part_of_the_package_is_needed_or_watched(imported):
+    """A new edge goes into FOR_SOME: whoever does not ask for it does not load it."""
+    watched_for = {each.split(".")[1] for each in FOR_SOME if each.startswith("aiogroup.") and each.count(".") == 1}
+    loaded = {each.split(".")[1] for each in imported[2] if each.startswith("aiogroup.")}
+    parts = {path.parent.name for path in ROOT.glob("aiogroup/*/__init__.py")}
+    assert watched_for
+    assert parts - loaded == watched_for
+
+
+def test_as_many_modules_are_loaded_as_the_page_says(imported):
+    (told,) = re.findall(r"`import aiogroup` loads (\d+) of", (ROOT / "docs/stability.md").read_text())
+    count = sum(each.split(".")[0] == "aiogroup" for each in imported[2])
+    assert 0.9 < count / int(told) < 1.1, f"{count} now: write it into docs/stability.md"
 
 
 def test_what_is_dear_is_loaded_by_a_consumer(imported):

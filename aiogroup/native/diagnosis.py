@@ -15,7 +15,11 @@ from aiogroup.values import dataclass
 __all__ = ["NotCompiled", "why_not_compiled"]
 
 EXTENSION: Final = "aiogroup.native._native"
-REINSTALL: Final = "install aiogroup again, without pip's cache: pip install --force-reinstall --no-deps --no-cache-dir"
+REINSTALL: Final = (
+    "install aiogroup again from its sources, without pip's cache: "
+    "pip install --force-reinstall --no-deps --no-cache-dir --no-binary aiogroup"
+)
+"""pip would otherwise take the wheel without the C, where no other fits."""
 
 
 @dataclass(frozen=True, slots=True)

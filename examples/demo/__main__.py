@@ -19,7 +19,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
-from aiogroup.devkafka.errors import DevKafkaError
+from aiogroup.devkafka import DevKafkaError
 from aiogroup.embedded import Broker
 from examples.demo.reports import Place, Report, hand_over_ms, times_processed
 

@@ -1,4 +1,6 @@
-"""What is built is whole: each artifact is installed into an empty environment outside of the clone and used there."""
+"""What `make dist` builds is whole: each artifact is installed into an empty environment outside of the clone and used
+there.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +73,39 @@ async def main(servers, topic):
 asyncio.run(main(*sys.argv[1:]))
 """
 
+WORK = """
+import asyncio, importlib.metadata
+from aiokafka import AIOKafkaProducer
+import aiogroup
+from aiogroup import Consumer, native
+from aiogroup.embedded import Broker
+
+assert aiogroup.__version__ == importlib.metadata.version("aiogroup")
+
+async def main():
+    with Broker() as broker:
+        broker.create_topic("orders", 1)
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for number in range(3):
+                await producer.send_and_wait("orders", b"%d" % number)
+        settings = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "billing"}
+        async with Consumer("orders", auto_offset_reset="earliest", **settings) as consumer:
+            async for record in consumer:
+                print(record.value.decode())
+                if record.offset == 2:
+                    break
+            await consumer.commit()
+            print("lag", await consumer.lag())
+
+print("compiled" if native.IS_COMPILED else "in Python")
+asyncio.run(main())
+"""
+"""What a service does, on the embedded broker."""
+
+
+def works(environment: Environment, decoder: str) -> bool:
+    return environment.run(environment.python, "-c", WORK).split() == [*decoder.split(), "0", "1", "2", "lag", "0"]
+
 
 @dataclass
 class Environment:
@@ -78,6 +113,18 @@ class Environment:
 
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def made(cls, folder: Path, python: str = sys.executable) -> Environment:
+        folder.mkdir(exist_ok=True)
+        environment = cls(folder)
+        environment.run(python, "-m", "venv", "--without-pip", folder / "environment")
+        return environment
+
+    def pip(self, *install: str | Path) -> None:
+        """Installs something, by the pip of this test's own environment. (Most modules are never imported.)"""
+        quietly = ("install", "-q", "--no-compile", "--disable-pip-version-check")
+        self.run(sys.executable, "-m", "pip", "--python", self.python, *quietly, *install)
 
     @property
     def bin(self) -> Path:
@@ -123,13 +170,28 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_of_the_clone(tmp_path_factory.mktemp("copied") / "aiogroup")
 
 
+LEFT_OUT = {"MAKEFLAGS", "MAKELEVEL", "AIOGROUP_PURE_PYTHON"}
+"""What this test's own `make` has set."""
+
+
+def make_dist(clone: Path, *variables: str) -> tuple[Path, str]:
+    """The folder that `make dist` has filled in a copy of the clone, by this test's environment; its output."""
+    environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+    command = ["make", "dist", f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.installed", *variables]
+    ended = subprocess.run(command, cwd=clone, capture_output=True, text=True, env=environment, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert not list(clone.glob("*.egg-info")), "Python would take the version from it"
+    return clone / "dist", ended.stdout
+
+
 @pytest.fixture(scope="module", params=by_one_worker("installed"))
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The sdist, the wheel that is built from it, and a clone."""
-    folder = tmp_path_factory.mktemp("dist")
-    build(copy_of_the_clone(folder / "clone"), folder)
-    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
-    return {"sdist": sdist, "wheel": wheel, "clone": folder / "clone"}
+    """The sdist, the wheels that are built from it for this Python and for every other, and a clone."""
+    clone = copy_of_the_clone(tmp_path_factory.mktemp("dist") / "clone")
+    dist, _ = make_dist(clone, "WHEELS_FOR=")
+    (sdist,), (pure,) = dist.glob("*.tar.gz"), dist.glob("*-py3-none-any.whl")
+    wheel = next((each for each in dist.glob("*.whl") if each != pure), pure)  # without a compiler there is one wheel
+    return {"sdist": sdist, "wheel": wheel, "pure": pure, "clone": clone}
 
 
 @pytest.fixture(scope="module")
@@ -140,10 +202,9 @@ def environment_of(
 
     @cache
     def make(artifact: str) -> Environment:
-        made = Environment(tmp_path_factory.mktemp(f"from-{artifact}"))
-        made.run(sys.executable, "-m", "venv", "--without-pip", made.folder / "environment")
-        install = ("install", "-q", "--no-compile", "-c", ROOT / "constraints.txt")  # most modules are never imported
-        made.run(sys.executable, "-m", "pip", "--python", made.python, *install, INSTALLERS[artifact])
+        made = Environment.made(tmp_path_factory.mktemp(f"from-{artifact}"))
+        install = ("install", "-q", "--no-compile", "-c", ROOT / "constraints.txt")
+        made.pip(INSTALLERS[artifact])
         if artifact == "clone":
             for line in re.findall(r"`pip install ([^`]+)`", README):
                 what = line.strip("'")
@@ -247,15 +308,75 @@ def test_the_wheel_is_tagged_for_what_is_in_it(artifacts):
     assert has_c(wheel) == ("-none-any" not in wheel.name)
 
 
-def test_a_wheel_built_without_a_compiler_is_for_every_python(tmp_path):
-    build(copy_of_the_clone(tmp_path / "clone"), tmp_path, "--wheel", CC="false")
-    (wheel,) = tmp_path.glob("*.whl")
+def test_the_size_is_what_the_page_says(artifacts):
+    (modules, megabytes), *_ = re.findall(
+        r"Installed are (\d+) modules of ([\d.]+) MB", (ROOT / "docs/stability.md").read_text()
+    )
+    with zipfile.ZipFile(artifacts["pure"]) as opened:
+        files = opened.infolist()
+    count, size = sum(each.filename.endswith(".py") for each in files), sum(each.file_size for each in files)
+    assert 0.9 < count / int(modules) < 1.1, f"{count} now"
+    assert 0.9 < size / 1e6 / float(megabytes) < 1.1, f"{size / 1e6} MB now"
+
+
+@pytest.mark.parametrize("without", ["asked for", "a compiler"])
+def test_a_wheel_without_the_c_is_for_every_python(artifacts, tmp_path, without):
+    wheel = artifacts["pure"]
+    if without == "a compiler":
+        build(copy_of_the_clone(tmp_path / "clone"), tmp_path, "--wheel", CC="false")
+        (wheel,) = tmp_path.glob("*.whl")
     assert not has_c(wheel)
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as opened:
         (tag,) = [opened.read(name).decode() for name in opened.namelist() if name.endswith(".dist-info/WHEEL")]
         assert not [name for name in opened.namelist() if ".data/" in name]
     assert "Root-Is-Purelib: true" in tag
+
+
+OTHERS = {
+    "another Python": "-cp39-cp39-linux_x86_64.whl",
+    "another machine": f"-cp3{sys.version_info.minor}-cp3{sys.version_info.minor}-win_arm64.whl",
+}
+"""The end of the name of a wheel that does not fit here."""
+
+
+@pytest.mark.parametrize("only_for", [None, *OTHERS])
+def test_pip_takes_the_wheel_without_c_where_no_other_fits(artifacts, tmp_path, only_for):
+    """The sdist, which would need a compiler, lies beside them."""
+    index = tmp_path / "index"
+    index.mkdir()
+    for each in ("sdist", "pure"):
+        shutil.copy(artifacts[each], index)
+    version = artifacts["sdist"].name.removesuffix(".tar.gz")
+    binary = artifacts["wheel"].name if only_for is None else f"{version}{OTHERS[only_for]}"
+    shutil.copy(artifacts["wheel"], index / binary)
+    environment = Environment.made(tmp_path)
+    environment.pip("--no-index", "--no-deps", "--find-links", index, "aiogroup")
+    assert len(list(tmp_path.glob("environment/**/aiogroup/__init__.py"))) == 1
+    compiled = list(tmp_path.glob("environment/**/aiogroup/native/_native.*"))
+    assert bool(compiled) == (only_for is None and IS_COMPILED)
+
+
+def test_the_wheel_without_c_does_its_work(artifacts, tmp_path):
+    environment = Environment.made(tmp_path)
+    environment.pip("-c", ROOT / "constraints.txt", artifacts["pure"])
+    assert works(environment, "in Python")
+    told = environment.run(environment.python, "-m", "aiogroup")
+    assert "was not compiled when aiogroup was installed" in told
+    assert "--no-binary aiogroup" in told, "pip would take the same wheel again"
+
+
+@pytest.mark.thorough
+def test_there_is_a_wheel_for_each_python_and_it_does_its_work(tmp_path):
+    dist, said = make_dist(copy_of_the_clone(tmp_path / "clone"))
+    others = re.findall(r"^a wheel for (.+)$", said, re.MULTILINE)
+    assert len(list(dist.glob("*.whl"))) == len(others) + 1 + IS_COMPILED
+    for python in others:
+        environment = Environment.made(tmp_path / Path(python).name, python)
+        version = environment.run(environment.python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])")
+        (wheel,) = dist.glob(f"*-{version.strip()}-*.whl")
+        environment.pip("-c", ROOT / "constraints.txt", wheel)
+        assert works(environment, "compiled"), python
 
 
 def test_every_name_and_command_is_there(installed):
@@ -271,6 +392,10 @@ def test_every_name_and_command_is_there(installed):
     assert "aiogroup" in names
     for command in [*commands, *([str(installed.bin / name)] for name in names)]:
         assert installed.run(*command, "--help").startswith("usage:"), command
+
+
+def test_the_wheel_does_its_work(environment_of):
+    assert works(environment_of("wheel"), "compiled" if IS_COMPILED else "in Python")
 
 
 def test_fetch_finds_ready_what_is_there(environment_of):
