@@ -19,7 +19,7 @@ from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 from anyio.from_thread import start_blocking_portal
 
-from aiogroup import ConfigError, RecordDeserializationError
+from aiogroup import ConfigError, RecordDeserializationError, TopicPartition
 from aiogroup.admin import list_members
 from aiogroup.recovery.token import read_done
 from aiogroup.spark import (
@@ -33,7 +33,9 @@ from aiogroup.spark import (
     read_ranges,
 )
 from aiogroup.spark.access import Access
+from aiogroup.spark.completeness import Watched
 from aiogroup.spark.gaps import Gap, explain
+from aiogroup.spark.slices import pieces_of
 from aiogroup.telemetry import events
 from tests.support.kafka import Ears, eventually
 from tests.support.recovery import MODE
@@ -133,6 +135,18 @@ def test_a_job_leaves_nothing_behind_in_the_session(spark, place, keep, fails):
     listeners, kept_count = before
     assert seen == [(listeners + 1, kept_count + bool(keep))] * 2
     assert left_in(spark) == before
+
+
+def test_the_session_may_have_other_listeners(spark):
+    """Spark compares the one that goes with each that came before. Nothing is read here."""
+    pieces, there = pieces_of({TopicPartition("orders", 0): [(0, 10)]}), Access.of("127.0.0.1:1", "billing", "orders")
+    first, second = (Watched(spark, pieces, there, task_records=10) for _ in range(2))
+    counts = [left_in(spark)[0]]
+    with first:
+        with second:
+            counts.append(left_in(spark)[0])
+        counts.append(left_in(spark)[0])
+    assert [count - counts[0] for count in (*counts, left_in(spark)[0])] == [0, 2, 1, 0]
 
 
 def test_a_job_that_is_interrupted_while_it_joins_gives_its_claim_back(spark, place, monkeypatch):
