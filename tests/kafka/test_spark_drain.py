@@ -337,6 +337,8 @@ def test_a_token_that_changes_each_time_ends_the_job(spark, place):
         (lambda frame: _thrice(frame), NotProcessedError, "to have read more than"),
         (lambda frame: _thrice_from_the_start(frame), NotProcessedError, "to have read more than"),
         (lambda frame: _give_up_after_three(frame), NotProcessedError, "to have read more than"),
+        (lambda frame: _twice_coalesced(frame), NotProcessedError, "more than 0 of the 50 .* in a union or coalesced"),
+        (lambda frame: _some_of_a_union(frame), NotProcessedError, "more than 0 of the 50 .* in a union or coalesced"),
     ],
     ids=[
         "raises",
@@ -351,6 +353,8 @@ def test_a_token_that_changes_each_time_ends_the_job(spark, place):
         "takes the same rows thrice",
         "reads the first rows thrice",
         "fails thrice in one task",
+        "takes three of five partitions twice, which are one",
+        "takes three of five partitions, and two of them again",
     ],
 )
 def test_what_was_not_processed_stays_pending(spark, place, process, error, match):
@@ -369,6 +373,17 @@ def _thrice(frame):
 def _thrice_from_the_start(frame):
     for _ in range(3):
         assert len(list(islice(frame.toLocalIterator(), 15))) == 15
+
+
+def _twice_coalesced(frame):
+    rdd = frame.rdd.coalesce(2)
+    for _ in range(2):
+        assert len(frame.sparkSession.sparkContext.runJob(rdd, list, [1])) == 30
+
+
+def _some_of_a_union(frame):
+    rdd = frame.rdd.union(frame.rdd)
+    assert len(frame.sparkSession.sparkContext.runJob(rdd, list, [0, 1, 2, 5, 6])) == 50
 
 
 def _give_up_after_three(frame):
@@ -436,12 +451,22 @@ def _made_first(frame):
         lambda frame: frame.foreachPartition(list),
         lambda frame: frame.rdd.map(len).sum(),
         lambda frame: frame.rdd.zipWithIndex().foreach(len),
+        lambda frame: frame.rdd.map(lambda row: (row.offset % 3, 1)).reduceByKey(int.__add__).collect(),
         lambda frame: list(frame.toLocalIterator()),
         _once_more,
         _beside_others,
         _made_first,
     ],
-    ids=["foreachPartition", "rdd", "rdd twice", "iterator", "once more", "beside actions on a part", "made first"],
+    ids=[
+        "foreachPartition",
+        "rdd",
+        "rdd twice",
+        "rdd in a shuffle",
+        "iterator",
+        "once more",
+        "beside actions on a part",
+        "made first",
+    ],
 )
 def test_one_action_over_all_records_is_enough_whatever_else_is_run(spark, place, process):
     run(leave_behind(place, {0: [(0, 50)]}, live=60))
