@@ -285,7 +285,7 @@ class ConsumerConfig:
 
     @property
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
-        """(host, port) of every bootstrap server; the port is 9092 where none is given."""
+        """(host, port) of every bootstrap server; the port is 9092 where none is given. Empty names are left out."""
         servers = self.bootstrap_servers
         names = servers.split(",") if isinstance(servers, str) else servers
         _require(
@@ -297,7 +297,7 @@ class ConsumerConfig:
             "bootstrap_servers: host:port has no place for a user and a password; pass them as sasl_plain_username and "
             "sasl_plain_password, with sasl_mechanism and security_protocol",
         )
-        return tuple(_address(name.strip()) for name in names)
+        return tuple(_address(name.strip()) for name in names if name.strip())
 
     def _check_types(self) -> None:
         for each in dataclasses.fields(self):

@@ -350,7 +350,8 @@ class Consumer:
             RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: not done in `default_api_timeout_ms`;
                 commit again.
             BrokerError: the coordinator refuses it, as where the topic is deleted.
-            IllegalStateError: a partition is not assigned.
+            IllegalStateError: a partition is not assigned, or nothing is subscribed: after `unsubscribe` what is still
+                owned is committed, until the group has it back.
             IllegalOperation: there is no group.
             ValueError, TypeError: not offsets, or no lane delivered up to there. Nothing is sent.
         """
@@ -361,6 +362,9 @@ class Consumer:
         group = engine.group.needed_for("commit")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         if offsets is None:
+            assignment = engine.context.assignment
+            if self._subscription.is_empty and not (assignment or assignment.failed_commit or self._is_in_callback):
+                raise IllegalStateError("commit: Not subscribed to any topics; what was given up cannot be committed")
             await group.committer.commit_all(until_ms - now_ms())
         else:
             bound = engine.named_offsets.bind(offsets, self._why_not_assigned)

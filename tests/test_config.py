@@ -101,7 +101,7 @@ OUT_OF_RANGE = [
     ({"new_partition_reset": "first"}, "new_partition_reset"),
     *(
         ({"bootstrap_servers": value}, "bootstrap_servers")
-        for value in ("", [], "host:port", "host:0", "host:65536", ":9092", "a:1,,b:2", "host:\u00b2", 5, [5], None)
+        for value in ("", [], " ,", [""], "host:port", "host:0", "host:65536", ":9092", "host:\u00b2", 5, [5], None)
     ),
 ]  # fmt: skip
 WRONG_TYPES = [
@@ -284,6 +284,9 @@ def test_member_name_is_another_name_of_the_instance_id():
         (["a:1", "b"], [("a", 1), ("b", 9092)]),
         ("[::1]:9093", [("::1", 9093)]),
         ("[::1]", [("::1", 9092)]),
+        ("a:1,", [("a", 1)]),
+        (",a:1, ,b:2", [("a", 1), ("b", 2)]),
+        (["a:1", ""], [("a", 1)]),
     ],
 )
 def test_bootstrap_servers_are_read(servers, addresses):

@@ -235,6 +235,12 @@ class Line:
         except TimeoutError as error:
             # The request may still be answered, and would hold up the requests written after it.
             self._context.link.disconnect(node_id, channel)
+            if channel == JOIN and written is not None:
+                # It may rightly wait for another member. A silent coordinator is lost when the next connection is made.
+                raise KafkaTimeoutError(
+                    f"no answer within {timeout} ms: group {self._group_id!r} waits for another member, whose "
+                    "max_poll_interval_ms (rebalance_timeout_ms) is longer than ours, or its coordinator is silent"
+                ) from error
             if timeout >= self._context.config.request_timeout_ms and self.node_id == node_id:
                 self.lose(f"no answer within {timeout} ms")
             # An error of the connection's own time-out has a message of its own.

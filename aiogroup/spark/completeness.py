@@ -147,8 +147,8 @@ class Watched:
                 f"no action of process is known to have read more than {max(0, most)} of the {counted.records} records "
                 "of its DataFrame: let one be over all of them (write, foreachPartition). Spark does not tell what is "
                 "read by Delta's MERGE, by a join that leaves nothing, by each of several actions on the DataFrame's "
-                "rdd, or by rdd, foreach, foreachPartition or toLocalIterator of a DataFrame that was made of it: then "
-                'give keep, for example keep="MEMORY_AND_DISK"'
+                "rdd, by its rdd in a union or coalesced, or by rdd, foreach, foreachPartition or toLocalIterator of a "
+                'DataFrame that was made of it: then give keep, for example keep="MEMORY_AND_DISK"'
             )
         return counted
 
@@ -162,14 +162,18 @@ class Watched:
         """How many records were read by actions on the DataFrame's `rdd`, `foreach` and `toLocalIterator`.
 
         Spark reports no action on an RDD, but one on that of this very DataFrame counts in the DataFrame's own plan.
-        It adds up all such actions, so the other number is how often each of its partitions was read once more.
+        It adds up all such actions, so the other number is how often each of its partitions was read once more. That is
+        not known of a union or a coalesced RDD: then none counts.
         """
         execution = self.frame._jdf.queryExecution()
         observed = execution.observedMetrics()
         if not observed.contains(self._actions.name) or not (total := observed.apply(self._actions.name).getLong(0)):
             return 0, Counter()
-        readings = self._stages.readings_of(execution.toRdd().id())
-        return (0, Counter()) if readings is None else (total, readings - Counter(readings.keys()))
+        rdd_id = execution.toRdd().id()
+        readings = self._stages.readings_of(rdd_id)
+        if readings is None or not self._stages.are_by_partition(rdd_id):
+            return 0, Counter()
+        return total, readings - Counter(readings.keys())
 
     def _most_in(self, again: Counter[int]) -> int:
         """The most records that the tasks can have read which read a partition of the DataFrame once more."""
@@ -220,9 +224,10 @@ class _Actions:
             observed = arguments[1].observedMetrics()
             if observed.contains(self.name):
                 self.counts.append(int(observed.apply(self.name).getLong(0)))
-        # Every Java object is asked for these now and then. Its name is its own; `==` of Java's objects asks again.
+        # Every Java object is asked for these now and then. Spark compares what it unregisters with the listeners that
+        # are before it, and to compare two Java objects here would ask this again, without end.
         if called == "equals":
-            return arguments[0] is not None and arguments[0].toString() == self.name
+            return str(arguments[0]) == self.name
         return {"hashCode": hash(self.name) % 2**31, "toString": self.name}.get(called)
 
     class Java:

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 __all__ = ["Stages"]
 
 MOST_TASKS: Final = 1_000_000
+ONE_TO_ONE: Final = frozenset(
+    {"MapPartitionsRDD", "MapPartitionsWithEvaluatorRDD", "PythonRDD", "PairwiseRDD", "SQLExecutionRDD"}
+)
+"""The RDDs of whose partitions each is made of the one of the same number."""
 
 
 class Stages:
@@ -26,33 +30,65 @@ class Stages:
         return self._jobs_count() > self._first
 
     def readings_of(self, rdd_id: int) -> Counter[int] | None:
-        """How many tasks have succeeded that read each partition of this RDD; `None` if Spark has forgotten some."""
+        """How many tasks have succeeded, by their number, that read this RDD; `None` if Spark has forgotten some."""
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
 
         readings: Counter[int] = Counter()
         store = self._context.statusStore()
         try:
-            stage_ids = {
-                stage_id
-                for job_id in range(self._first, self._jobs_count())
-                for stage_id in _each(store.job(job_id).stageIds())
-            }
-            for stage_id in stage_ids:
-                stage = store.lastStageAttempt(stage_id)
-                if not stage.rddIds().contains(rdd_id):
-                    continue
+            for stage in self._stages_with(rdd_id):
                 for attempt in range(stage.attemptId() + 1):
-                    tasks = _each(store.taskList(stage_id, attempt, MOST_TASKS))
-                    partitions = [task.partitionId() for task in tasks if task.status() == "SUCCESS"]
-                    if attempt == stage.attemptId() and len(partitions) < stage.numCompleteTasks():
+                    tasks = _each(store.taskList(stage.stageId(), attempt, MOST_TASKS))
+                    numbers = [task.partitionId() for task in tasks if task.status() == "SUCCESS"]
+                    if attempt == stage.attemptId() and len(numbers) < stage.numCompleteTasks():
                         return None
-                    readings.update(partitions)
+                    readings.update(numbers)
         except Py4JJavaError:  # NoSuchElementException: there were more jobs than Spark remembers
             return None
         return readings
 
+    def are_by_partition(self, rdd_id: int) -> bool:
+        """Whether each task that reads this RDD reads the one partition that has its number.
+
+        In between are only RDDs of the `ONE_TO_ONE`, each with one parent: no coalesced RDD, and no union.
+        """
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
+
+        try:
+            return all(self._is_chain_from(rdd_id, stage.stageId()) for stage in self._stages_with(rdd_id))
+        except Py4JJavaError:
+            return False
+
+    def _is_chain_from(self, rdd_id: int, stage_id: int) -> bool:
+        graph = self._context.statusStore().operationGraphForStage(stage_id)
+        edges, names = [(edge.fromId(), edge.toId()) for edge in _each(graph.edges())], _names(graph.rootCluster())
+        parents_count = Counter(child for _, child in edges)
+        while children := [child for parent, child in edges if parent == rdd_id]:
+            rdd_id = children[0]
+            if len(children) > 1 or parents_count[rdd_id] > 1 or names.get(rdd_id) not in ONE_TO_ONE:
+                return False
+        return True
+
+    def _stages_with(self, rdd_id: int) -> list[Any]:
+        store = self._context.statusStore()
+        stage_ids = {
+            stage_id
+            for job_id in range(self._first, self._jobs_count())
+            for stage_id in _each(store.job(job_id).stageIds())
+        }
+        stages = map(store.lastStageAttempt, stage_ids)
+        return [stage for stage in stages if stage.rddIds().contains(rdd_id)]
+
     def _jobs_count(self) -> int:
         return int(self._context.dagScheduler().numTotalJobs())
+
+
+def _names(cluster: Any) -> dict[int, str]:  # noqa: ANN401 (Java's)
+    """What the RDDs of the operations in a cluster are called, by their ids."""
+    names = {node.id(): node.name() for node in _each(cluster.childNodes())}
+    for inner in _each(cluster.childClusters()):
+        names |= _names(inner)
+    return names
 
 
 def _each(sequence: Any) -> list[Any]:  # noqa: ANN401 (Scala's)

@@ -203,6 +203,18 @@ async def test_of_a_merge_too(group):
     assert committed(group) == expected
 
 
+async def test_of_partitions_that_were_lost_before_an_unsubscribe_is_no_error(group):
+    """The lost callback comes late, and by default it is the revoked one."""
+    limits = {"session_timeout_ms": 6_000, "max_poll_interval_ms": 10_000}
+    member = await reads(group, 0, enable_auto_commit=False, **limits)
+    assert await take(member, 1) == [0]
+    await member.commit()
+    await until(lambda: member.count(events.PollIntervalExceeded), what=member.tail)
+    member.call("unsubscribe")
+    await member.do(member.consumer.stop())
+    assert (member.count("lost"), member.count(events.ListenerFailed)) == (1, 0)
+
+
 async def test_offsets_that_the_callback_names_are_the_applications_word(group):
     member = await reads(group, 0, 0, commits=False)
     assert await take(member, 2) == [0, 1]

@@ -143,6 +143,41 @@ async def test_a_rebalance_is_reported_from_its_start_through_waiting_to_its_end
     assert not busy.count(events.RebalanceFailed) + newcomer.count(events.RebalanceFailed)
 
 
+async def waits_for_a_slow_member(group):
+    """A member with a record in hand, and another whose JoinGroup waits for it, longer than its own time-outs allow."""
+    settings = {"request_timeout_ms": 3_000, "fetch_max_wait_ms": 500}
+    slow = await group.member("slow", **settings, rebalance_timeout_ms=120_000).start()
+    hasty = await group.member("hasty", **settings, rebalance_timeout_ms=2_000).start()
+    await group.shared_out(slow, hasty)
+    await group.holding(slow)
+    joins = len(group.sent(JoinGroupRequest, "hasty"))
+    await hasty.do(hasty.consumer.enforce_rebalance())
+    await until(lambda: len(group.sent(JoinGroupRequest, "hasty")) > joins, what=hasty.tail)
+    return slow, hasty
+
+
+async def test_a_join_that_waits_for_a_slow_member_says_so_and_does_not_blame_the_coordinator(group):
+    slow, hasty = await waits_for_a_slow_member(group)
+    await until(lambda: hasty.count(events.RebalanceFailed), 60, hasty.tail)
+    (failed,) = hasty.all(events.RebalanceFailed)
+    assert "no answer within 7000 ms: group 'billing' waits for another member, whose max_poll_interval" in failed.why
+    slow.release()
+    await group.shared_out(slow, hasty)
+    assert not slow.count(events.CoordinatorLost) + hasty.count(events.CoordinatorLost)
+
+
+async def test_a_coordinator_that_falls_silent_while_a_join_waits_is_lost_at_the_next_connection(group):
+    slow, hasty = await waits_for_a_slow_member(group)
+    (*_, joining) = group.sent(JoinGroupRequest, "hasty")
+    group.network.mute.add(joining.line)
+    group.network.move(group.brokers.coordinator_node, "dropped", told_after_ms=30_000)
+    await until(lambda: hasty.count(events.RebalanceFailed), 60, hasty.tail)
+    assert not hasty.count(events.CoordinatorLost)
+    await until(lambda: hasty.count(events.CoordinatorLost), 60, hasty.tail)
+    slow.release()
+    await group.shared_out(slow, hasty)
+
+
 async def test_a_step_that_fails_is_reported_with_its_reason_and_the_time_since_the_start(group):
     (busy,) = await group.joined("busy")
     await group.holding(busy)

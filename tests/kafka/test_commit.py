@@ -119,6 +119,26 @@ async def test_rule_5_a_partition_that_left_and_came_back_is_another_ownership(m
         assert await place.committed() == 1
 
 
+async def test_rule_5_after_unsubscribe_a_commit_takes_what_is_still_owned_and_fails_once_nothing_is(make_place):
+    """Success that commits nothing would be silent: aiokafka refuses both."""
+    place, ears = make_place(), Ears()
+    await place.produce(range(3))
+    async with place.consumer(**MANUAL, observers=[ears]) as consumer:
+        await take(consumer, 2)
+        consumer.unsubscribe()
+        await consumer.commit()
+        assert await place.committed() == 2
+        await eventually(lambda: ears.heard(events.PartitionsRevoked))
+        with pytest.raises(IllegalStateError, match="Not subscribed"):
+            await consumer.commit()
+        consumer.assign([place.tp()])
+        await take(consumer, 1)
+        consumer.unsubscribe()  # what the application assigned itself is given up at once
+        with pytest.raises(IllegalStateError, match="Not subscribed"):
+            await consumer.commit()
+        assert await place.committed() == 2
+
+
 async def test_rule_5_a_cancelled_commit_settles(make_place):
     place = make_place()
     await place.produce(range(3))

@@ -19,7 +19,7 @@ from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 from anyio.from_thread import start_blocking_portal
 
-from aiogroup import ConfigError, RecordDeserializationError
+from aiogroup import ConfigError, RecordDeserializationError, TopicPartition
 from aiogroup.admin import list_members
 from aiogroup.recovery.token import read_done
 from aiogroup.spark import (
@@ -33,7 +33,9 @@ from aiogroup.spark import (
     read_ranges,
 )
 from aiogroup.spark.access import Access
+from aiogroup.spark.completeness import Watched
 from aiogroup.spark.gaps import Gap, explain
+from aiogroup.spark.slices import pieces_of
 from aiogroup.telemetry import events
 from tests.support.kafka import Ears, eventually
 from tests.support.recovery import MODE
@@ -135,21 +137,16 @@ def test_a_job_leaves_nothing_behind_in_the_session(spark, place, keep, fails):
     assert left_in(spark) == before
 
 
-def test_a_job_whose_listener_stands_behind_another_removes_its_own(spark, place, make_place):
-    """Spark asks it whether it equals the one before it."""
-    other = make_place(1)
-    run(other.produce(range(60)))
-    for each in (place, other):
-        run(leave_behind(each, {0: [(0, 40)]}, live=60))
-    before, kept, inner = left_in(spark), Kept(), Kept()
-
-    def process(frame):
-        drain(spark, inner, **access(other))
-        kept(frame)
-
-    assert drain(spark, process, **access(place)).is_complete
-    assert inner.all() == kept.all() == expected({0: [(0, 40)]})
-    assert left_in(spark) == before
+def test_the_session_may_have_other_listeners(spark):
+    """Spark compares the one that goes with each that came before. Nothing is read here."""
+    pieces, there = pieces_of({TopicPartition("orders", 0): [(0, 10)]}), Access.of("127.0.0.1:1", "billing", "orders")
+    first, second = (Watched(spark, pieces, there, task_records=10) for _ in range(2))
+    counts = [left_in(spark)[0]]
+    with first:
+        with second:
+            counts.append(left_in(spark)[0])
+        counts.append(left_in(spark)[0])
+    assert [count - counts[0] for count in (*counts, left_in(spark)[0])] == [0, 2, 1, 0]
 
 
 def test_a_job_that_is_interrupted_while_it_joins_gives_its_claim_back(spark, place, monkeypatch):
@@ -340,6 +337,8 @@ def test_a_token_that_changes_each_time_ends_the_job(spark, place):
         (lambda frame: _thrice(frame), NotProcessedError, "to have read more than"),
         (lambda frame: _thrice_from_the_start(frame), NotProcessedError, "to have read more than"),
         (lambda frame: _give_up_after_three(frame), NotProcessedError, "to have read more than"),
+        (lambda frame: _twice_coalesced(frame), NotProcessedError, "more than 0 of the 50 .* in a union or coalesced"),
+        (lambda frame: _some_of_a_union(frame), NotProcessedError, "more than 0 of the 50 .* in a union or coalesced"),
     ],
     ids=[
         "raises",
@@ -354,6 +353,8 @@ def test_a_token_that_changes_each_time_ends_the_job(spark, place):
         "takes the same rows thrice",
         "reads the first rows thrice",
         "fails thrice in one task",
+        "takes three of five partitions twice, which are one",
+        "takes three of five partitions, and two of them again",
     ],
 )
 def test_what_was_not_processed_stays_pending(spark, place, process, error, match):
@@ -372,6 +373,17 @@ def _thrice(frame):
 def _thrice_from_the_start(frame):
     for _ in range(3):
         assert len(list(islice(frame.toLocalIterator(), 15))) == 15
+
+
+def _twice_coalesced(frame):
+    rdd = frame.rdd.coalesce(2)
+    for _ in range(2):
+        assert len(frame.sparkSession.sparkContext.runJob(rdd, list, [1])) == 30
+
+
+def _some_of_a_union(frame):
+    rdd = frame.rdd.union(frame.rdd)
+    assert len(frame.sparkSession.sparkContext.runJob(rdd, list, [0, 1, 2, 5, 6])) == 50
 
 
 def _give_up_after_three(frame):
@@ -439,12 +451,22 @@ def _made_first(frame):
         lambda frame: frame.foreachPartition(list),
         lambda frame: frame.rdd.map(len).sum(),
         lambda frame: frame.rdd.zipWithIndex().foreach(len),
+        lambda frame: frame.rdd.map(lambda row: (row.offset % 3, 1)).reduceByKey(int.__add__).collect(),
         lambda frame: list(frame.toLocalIterator()),
         _once_more,
         _beside_others,
         _made_first,
     ],
-    ids=["foreachPartition", "rdd", "rdd twice", "iterator", "once more", "beside actions on a part", "made first"],
+    ids=[
+        "foreachPartition",
+        "rdd",
+        "rdd twice",
+        "rdd in a shuffle",
+        "iterator",
+        "once more",
+        "beside actions on a part",
+        "made first",
+    ],
 )
 def test_one_action_over_all_records_is_enough_whatever_else_is_run(spark, place, process):
     run(leave_behind(place, {0: [(0, 50)]}, live=60))

@@ -152,6 +152,36 @@ def test_every_damaged_file_is_told_and_the_others_are_read(spark, tmp_path):
     assert {each.file for each in advise(within).damaged} == expected.keys(), "no bound leaves them out"
 
 
+LEFT_OUT = {
+    "_a.jsonl": "is not read, as Spark leaves out what has a name that begins with _ or .",
+    ".b.jsonl": "is not read, as Spark leaves out what has a name that begins with _ or .",
+    "web1/_c ü%20.jsonl": "is not read, as Spark leaves out what has a name that begins with _ or .",
+    "_old": "3 files are not read, as Spark leaves out what has a name that begins with _ or .",
+}
+
+
+def test_what_spark_does_not_read_because_of_a_name_is_told(spark, tmp_path):
+    (tmp_path / "web1").mkdir()
+    (tmp_path / "_old" / "deep").mkdir(parents=True)
+    for number, name in enumerate(("_a.jsonl", ".b.jsonl", "web1/_c ü%20.jsonl", "_old/d.jsonl", "_old/e.jsonl")):
+        (tmp_path / name).write_bytes(lines_of([number]))
+    (tmp_path / "_old" / "deep" / "f.jsonl").write_bytes(lines_of([5]))
+    (tmp_path / "g.jsonl").write_bytes(lines_of([6]))
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / ".g.jsonl.crc").write_bytes(b"a checksum")
+    frame = read_events(spark, tmp_path)
+    assert numbers(frame) == [6]
+    assert {each.file: wrong(each) for each in advise(frame).damaged} == {
+        str(tmp_path / name): why for name, why in LEFT_OUT.items()
+    }
+    # A pattern, a folder that is named itself, and one without any such name.
+    assert len(advise(read_events(spark, f"{tmp_path}/*.jsonl")).damaged) == 2
+    assert numbers(read_events(spark, tmp_path / "_old")) == [3, 4, 5]
+    assert advise(read_events(spark, tmp_path / "_old")).damaged == ()
+    with pytest.raises(EventsError, match=r"no file is in .*_a\.jsonl is not read, as Spark leaves out"):
+        read_events(spark, tmp_path / "_a.jsonl")
+
+
 ODD = [
     *({name: None} for name in ("at_ms", "mono_ms", "seq", "event", "host", "pid", "version")),
     *({name: value} for name in ("at_ms", "pid", "seq") for value in ("text", 1.5, 2**70)),

@@ -16,7 +16,7 @@ from aiogroup.admin import list_members
 from aiogroup.spark import drain, pending_ranges, to_parquet
 from tests.support.kafka import eventually
 from tests.support.spark import access, leave_behind, run
-from tests.support.spark_driver import SESSION_MS, SLICE
+from tests.support.spark_driver import SESSION_MS, SLICE, charge
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -34,9 +34,9 @@ def place(make_place):
     return place
 
 
-def driver(place, path, step):
+def driver(place, path, step, *keep):
     """The process; what it says comes line by line."""
-    arguments = (place.cluster.bootstrap_servers, place.group, place.topic, str(path), step)
+    arguments = (place.cluster.bootstrap_servers, place.group, place.topic, str(path), step, *keep)
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.spark_driver", *arguments],
         cwd=ROOT,
@@ -77,20 +77,79 @@ def test_a_driver_killed_at_a_step_leaves_what_it_has_not_committed(spark, place
     assert written(spark, tmp_path / "out") == EXPECTED
 
 
-@pytest.mark.parametrize("step", ["executor", pytest.param("executor-kept", marks=pytest.mark.thorough)])
-def test_an_executor_killed_after_a_shuffle_costs_no_record_and_no_refusal(spark, place, tmp_path, step):
+BAD_ONE = (1, 15)
+ALL_BUT_IT = {0: ((3, 50), (60, 100)), 1: ((0, 15), (16, 70))}
+
+
+@pytest.mark.parametrize(
+    ("step", "known"),
+    [
+        pytest.param("isolating: failed", {0: (), 1: ()}, marks=pytest.mark.thorough),
+        pytest.param("isolating: written", {0: (), 1: ()}, marks=pytest.mark.thorough),
+        pytest.param("isolating: committed", {0: ((3, 43),), 1: ()}, marks=pytest.mark.thorough),
+        pytest.param("isolating: between halves", {0: ((3, 43),), 1: ()}, marks=pytest.mark.thorough),
+        ("isolating: half committed", {0: ((3, 43),), 1: ((20, 40),)}),
+        pytest.param("isolating: found", {0: ((3, 43),), 1: ((0, 15), (16, 40))}, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_driver_killed_while_it_isolates_leaves_what_it_has_not_committed(spark, place, tmp_path, step, known):
+    """What it had found out is found out again, and the bad record is never done."""
+
+    def write_good(frame):
+        charge(frame)
+        write(frame)
+
+    write = to_parquet(str(tmp_path / "out"))
+    run(leave_behind(place, PENDING, live=100))
+    with driver(place, tmp_path / "out", step) as victim:
+        assert victim.wait(START_S) == -signal.SIGKILL
+    assert done_of(place) == known
+    report = drain(spark, write_good, **access(place), slice_records=SLICE, on_error="isolate")
+    assert [(each.tp.partition, each.ranges) for each in report.failed] == [(1, ((15, 16),))]
+    assert (report.left_count, report.dropped_count) == (1, 0)
+    assert done_of(place) == ALL_BUT_IT
+    good = set(EXPECTED) - {BAD_ONE}
+    assert set(written(spark, tmp_path / "out")) == good
+    assert drain(spark, write, **access(place)).is_complete
+    assert set(written(spark, tmp_path / "out")) == {*good, BAD_ONE}
+
+
+@pytest.fixture
+def work_folder():
+    """What Spark's workers write."""
+    yield
+    shutil.rmtree(Path(find_spec("pyspark").origin).parent / "work", ignore_errors=True)
+
+
+KEEPS = [(), *(pytest.param((level,), marks=pytest.mark.thorough) for level in ("MEMORY_ONLY", "MEMORY_AND_DISK"))]
+
+
+@pytest.mark.usefixtures("work_folder")
+@pytest.mark.parametrize("keep", KEEPS)
+def test_an_executor_killed_after_a_shuffle_costs_no_record_and_no_refusal(spark, place, tmp_path, keep):
     """Spark reads again what the executor had: more is counted than there is."""
     run(leave_behind(place, PENDING, live=100))
-    try:
-        with driver(place, tmp_path / "out", step) as job:
-            said = job.stdout.read()
-            assert job.wait(START_S) == 0
-    finally:
-        shutil.rmtree(Path(find_spec("pyspark").origin).parent / "work", ignore_errors=True)  # of Spark's workers
+    with driver(place, tmp_path / "out", "executor", *keep) as job:
+        said = job.stdout.read()
+        assert job.wait(START_S) == 0
     assert (tmp_path / "out.ended").exists()
     assert said.splitlines()[-1] == "done=5 dropped=0 left=0"
     assert done_of(place) == {p: tuple(pairs) for p, pairs in PENDING.items()}
     assert written(spark, tmp_path / "out") == EXPECTED
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("work_folder")
+@pytest.mark.parametrize("keep", KEEPS)
+def test_an_executor_killed_while_a_driver_isolates_costs_no_record(spark, place, tmp_path, keep):
+    run(leave_behind(place, PENDING, live=100))
+    with driver(place, tmp_path / "out", "isolating: executor", *keep) as job:
+        said = job.stdout.read()
+        assert job.wait(2 * START_S) == 0
+    assert (tmp_path / "out.ended").exists()
+    assert said.splitlines()[-1].endswith(" dropped=0 left=1")
+    assert done_of(place) == ALL_BUT_IT
+    assert set(written(spark, tmp_path / "out")) == set(EXPECTED) - {BAD_ONE}
 
 
 def test_a_driver_frozen_past_its_session_commits_nothing(spark, place, tmp_path):

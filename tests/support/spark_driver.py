@@ -1,8 +1,9 @@
 """A driver as a process of its own, which a test kills or freezes: it says where it stands, and ends itself there.
 
-python -m tests.support.spark_driver BOOTSTRAP GROUP TOPIC PATH STEP
+python -m tests.support.spark_driver BOOTSTRAP GROUP TOPIC PATH STEP [KEEP]
 
-With the steps "executor" and "executor-kept" it is an executor that ends, once, after a shuffle of which it had a part.
+With the steps "executor" and "isolating: executor" it is an executor that ends, once, after a shuffle of which it had a
+part. The steps of "isolating" are those after a round has failed at `BAD`, one record of partition 1.
 """
 
 from __future__ import annotations
@@ -17,9 +18,15 @@ from pyspark.sql.types import LongType
 from aiogroup.spark import claims, drain, to_parquet
 from tests.support.spark import start_spark
 
-STEPS = ("claimed", "half-written", "written", "committing", "committed", "frozen", "executor", "executor-kept")
 SESSION_MS = 3_000
 SLICE = 40
+BAD = "partition = 1 AND offset = 15"
+ATTEMPTS = {"isolating: failed": 2, "isolating: between halves": 5}
+"""Of these steps the call of `process` that is the last. The first is the round, and the others are partition 0,
+partition 1, its first half, its second half.
+"""
+RESULTS = {"committed": 1, "isolating: committed": 1, "isolating: half committed": 2}
+"""Of these steps the commit that is the last."""
 
 
 def end() -> None:
@@ -41,46 +48,64 @@ def end_executor_once(flag: str):
     return of_row
 
 
-def main(bootstrap: str, group: str, topic: str, path: str, step: str) -> None:
+def charge(frame) -> None:
+    """What cannot do with one record."""
+    if frame.where(BAD).count():
+        raise ValueError(f"no good: {BAD}")
+
+
+def main(bootstrap: str, group: str, topic: str, path: str, step: str, keep: str | None = None) -> None:
     write = to_parquet(path)
     hold, commit = claims.Claims.hold, claims.Claims.commit
+    isolates, ends_executor = step.startswith("isolating"), step.endswith("executor")
+
+    def reach(*steps):
+        if step in steps:
+            end()
 
     async def holding(self):
         numbers = await hold(self)
-        if step == "claimed" and numbers:
-            end()
+        reach(*["claimed"] * bool(numbers), *["isolating: found"] * bool(results))
         return numbers
 
     async def committing(self, entries, numbers):
         # Before anything is written a commit only says that the driver is at work.
-        if step == "committing" and has_written:
-            end()
+        is_result = bool(written)
+        written.clear()
+        reach(*["committing"] * is_result)
         durable = await commit(self, entries, numbers)
-        if step == "committed" and has_written:
+        results.extend([durable] * is_result)
+        if len(results) == RESULTS.get(step):
             end()
         return durable
 
     def process(frame):
-        if step.startswith("executor"):
+        attempts.append(frame)
+        if len(attempts) == ATTEMPTS.get(step):
+            end()
+        if isolates:
+            charge(frame)
+        if ends_executor:
             survived = udf(end_executor_once(f"{path}.ended"), LongType())
             frame = frame.repartition(4, "offset").withColumn("offset", survived("offset"))
         if step == "half-written":
             write(frame.where("offset % 2 = 0"))
-            end()
+        reach("half-written")
         write(frame)
-        has_written.append(True)
-        if step == "written":
-            end()
+        written.append(True)
+        reach("written", "isolating: written")
         if step == "frozen" and not frozen:
             frozen.append(True)
             sys.stdout.write("freeze me\n")
             sys.stdout.flush()
             os.kill(os.getpid(), signal.SIGSTOP)
 
+    attempts: list[object] = []
+    results: list[object] = []
+    written: list[bool] = []
     frozen: list[bool] = []
-    has_written: list[bool] = []
     claims.Claims.hold, claims.Claims.commit = holding, committing
-    spark = start_spark("local-cluster[2,1,1024]") if step.startswith("executor") else start_spark()
+    spark = start_spark("local-cluster[2,1,1024]") if ends_executor else start_spark()
     report = drain(
         spark,
         process,
@@ -89,7 +114,8 @@ def main(bootstrap: str, group: str, topic: str, path: str, step: str) -> None:
         topics=topic,
         slice_records=SLICE,
         session_timeout_ms=SESSION_MS,
-        keep="MEMORY_ONLY" if step == "executor-kept" else None,
+        keep=keep,
+        on_error="isolate" if isolates else "stop",
     )
     spark.stop()
     sys.stdout.write(f"done={report.slice_count} dropped={report.dropped_count} left={report.left_count}\n")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from aiogroup.errors import ConfigError
@@ -63,7 +65,8 @@ def read_events(
     Fields that this version does not know are in `unknown`, as text; so are those of events that it does not know. A
     line that is no event, such as the last one of a writer that died, is a row whose `_corrupt` has its beginning, and
     `_file` the file. A file that may not be read, that has no line, or that breaks off is one more row, with `_damage`
-    (and `_corrupt`) saying what is wrong; what stands in it up to there is read. No bound leaves these rows out.
+    (and `_corrupt`) saying what is wrong; what stands in it up to there is read. So is a file, or a folder, that Spark
+    does not read because its name begins with `_` or `.`. No bound leaves these rows out.
     `properties` are those of a Java consumer.
 
     Compressed files are read to the end before anything is returned. One that gets damaged afterwards fails the job.
@@ -106,6 +109,7 @@ def _of_files(spark: SparkSession, paths: list[str]) -> tuple[DataFrame, dict[st
     Raises:
         EventsError: there is none, or none may be read.
     """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
     from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
 
     if not paths:
@@ -114,10 +118,12 @@ def _of_files(spark: SparkSession, paths: list[str]) -> tuple[DataFrame, dict[st
     try:
         lines = _text(spark, paths)
         files = lines.inputFiles()
-    except PySparkException as error:
+        left_out = _left_out(spark, paths, files)
+    except (PySparkException, Py4JJavaError) as error:
         raise EventsError(f"{where} cannot be read: {first_line(error)}") from error
     if not files:
-        raise EventsError(f"no file is in {where}: does EventLog write there?")
+        also = f"; {_some(left_out)}" if left_out else ""
+        raise EventsError(f"no file is in {where}: does EventLog write there?{also}")
     unread = {file: why for file in files if (why := _look(spark, file))}
     with _quiet(spark):
         broken = _broken(spark, [each for each in files if each.endswith(COMPRESSED) and each not in unread])
@@ -126,13 +132,13 @@ def _of_files(spark: SparkSession, paths: list[str]) -> tuple[DataFrame, dict[st
     }
     unread |= {file: why for file, (why, is_read) in broken.items() if not is_read}
     if len(unread) == len(files):
-        raise EventsError(f"no line is in {where}: {_some(damages)}")
+        raise EventsError(f"no line is in {where}: {_some(damages | left_out)}")
     if damages:
         whole = [each for each in files if each not in unread and each not in broken]
         partly = [each for each in broken if each not in unread]
         parts = [_text(spark, map(_as_path, each), is_whole=each is whole) for each in (whole, partly) if each]
         lines = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
-    return lines, damages
+    return lines, damages | left_out
 
 
 def _text(spark: SparkSession, paths: Iterable[str], *, is_whole: bool = True) -> DataFrame:
@@ -140,6 +146,56 @@ def _text(spark: SparkSession, paths: Iterable[str], *, is_whole: bool = True) -
     reader = spark.read.option("recursiveFileLookup", "true").option("io.compression.codecs", CODECS)
     lines = reader.option("ignoreCorruptFiles", str(not is_whole).lower()).text([*paths], lineSep="\n")
     return lines.select(LINE, f"_metadata.{PATH}")
+
+
+def _left_out(spark: SparkSession, paths: Iterable[str], files: Iterable[str]) -> dict[str, str]:
+    """What Spark does not read of these paths, because of names, without a word. Empty files and Hadoop's checksums are
+    nothing to be read.
+    """
+    jvm, read, counts = spark.sparkContext._jvm, {_shown(file) for file in files}, Counter[str]()
+    assert jvm is not None
+    for path in map(jvm.org.apache.hadoop.fs.Path, paths):
+        system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        for status in system.globStatus(path) or ():
+            place = status.getPath()
+            is_local = place.toUri().getScheme() == "file"
+            root = place.toUri().getPath() if is_local else place.toString()
+            for file in _files_of(root) if is_local else _files_in(system, place):
+                if file not in read:
+                    counts[_topmost(file, root)] += 1
+    told = "not read, as Spark leaves out what has a name that begins with _ or ."
+    return {name: f"{f'{count:,} files are' if count > 1 else 'is'} {told}" for name, count in counts.items()}
+
+
+def _files_of(root: str) -> Iterator[str]:
+    """The local files that `root` is or has."""
+    named = [(root, "")] if os.path.isfile(root) else []  # noqa: PTH113 (as os.walk)
+    for folder, _, names in os.walk(root, followlinks=True):
+        named += ((folder, name) for name in names)
+    for folder, name in named:
+        file = os.path.join(folder, name) if name else folder  # noqa: PTH118
+        if not _is_checksum(file) and os.path.getsize(file):  # noqa: PTH202
+            yield file
+
+
+def _files_in(system: Any, place: Any) -> Iterator[str]:  # noqa: ANN401 (Java's)
+    found = system.listFiles(place, True)
+    while found.hasNext():
+        status = found.next()
+        if status.getLen() and not _is_checksum(file := status.getPath().toString()):
+            yield file
+
+
+def _is_checksum(file: str) -> bool:
+    name = file.rpartition("/")[2]
+    return name.startswith(".") and name.endswith(".crc")
+
+
+def _topmost(file: str, root: str) -> str:
+    """The file, or the folder in `root` because of whose name it is not read."""
+    parts = file.removeprefix(root).split("/")
+    count = next((number for number, part in enumerate(parts, 1) if part.startswith(("_", "."))), len(parts))
+    return root + "/".join(parts[:count])
 
 
 def _look(spark: SparkSession, file: str) -> str:
