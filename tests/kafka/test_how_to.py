@@ -18,6 +18,9 @@ from pathlib import Path
 import confluent_kafka
 import mypy.api
 import pytest
+from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AsyncAvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from aiogroup import (
     AuthenticationFailedError,
@@ -27,6 +30,7 @@ from aiogroup import (
     FencedInstanceIdError,
 )
 from aiogroup.admin import list_members
+from aiogroup.schemas import RegistryUnavailableError
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import RecordRedelivered
 from tests.support.kafka import Ears, eventually
@@ -49,7 +53,7 @@ def run(page):
 
 def test_each_page_fits_a_screen_and_is_linked():
     index = (ROOT / "docs/index.md").read_text()
-    assert len(PAGES) == 14
+    assert len(PAGES) == 15
     for page, text in PAGES.items():
         assert len(text.splitlines()) <= 80, page
         assert f"(how-to-{page}.md)" in index
@@ -281,6 +285,30 @@ async def test_dead_letters_names_the_headers_that_a_letter_has(make_place, kafk
     async with place.consumer(f"dlq.{place.group}.{place.topic}", group_id=None) as reader:
         letter = await reader.getone()
     assert {name for name, _ in letter.headers} == told
+
+
+async def test_schemas(make_place):
+    place, names, stored, is_down = make_place(), run("schemas"), [], iter([True])
+    registry = AsyncSchemaRegistryClient.new_client({"url": "mock://how-to"})
+    schema = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}'
+    serialize = await AsyncAvroSerializer(registry, schema)
+    whose = SerializationContext(place.topic, MessageField.VALUE, [])
+    async with place.producer() as producer:
+        for value in (await serialize({"id": 1}, whose), b"no Avro", None, await serialize({"id": 2}, whose)):
+            await producer.send_and_wait(place.topic, value, b"key")
+
+    async def store(record, order):
+        if order == {"id": 2} and next(is_down, False):
+            raise RegistryUnavailableError("as if the registry was down for the first time")
+        stored.append(order)
+
+    async with place.consumer() as consumer:
+        reading = asyncio.create_task(names["read"](consumer, registry, store))
+        await eventually(lambda: stored[-1:] == [{"id": 2}], 20)
+        await consumer.stop()
+        await asyncio.wait_for(reading, 10)
+    assert stored == [{"id": 1}, None, {"id": 2}]
+    assert await place.committed() == 4
 
 
 async def test_logging(make_place, monkeypatch):
