@@ -7,13 +7,14 @@ import json
 from random import Random
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import RecordsToDelete
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from aiogroup import ConfigError, IllegalStateError, RecordDeserializationError
+from aiogroup import ConfigError, IllegalStateError, RecordDeserializationError, dead_letters
 from aiogroup.dead_letters import DeadLetters
 from aiogroup.errors import DeadLetterError
 from aiogroup.otel import Tracing
@@ -190,6 +191,19 @@ async def test_a_letter_that_the_broker_refuses_is_an_error_and_nothing_is_commi
     assert not raised.value.retriable
     assert [each.letter_topic for each in ears.heard(DeadLetterFailed)] == [letter_topic(place)]
     assert await place.committed() == 0
+
+
+async def test_all_replicas_have_a_letter(make_letters_place, monkeypatch):
+    place, given = make_letters_place(), []
+
+    class Producer(AIOKafkaProducer):
+        def __init__(self, **settings):
+            given.append(settings)
+            super().__init__(**settings)
+
+    monkeypatch.setattr(dead_letters, "AIOKafkaProducer", Producer)
+    async with place.consumer() as consumer, DeadLetters(consumer):
+        assert given[0]["acks"] == "all"
 
 
 async def test_a_letter_waits_until_it_is_acknowledged(make_letters_place):
