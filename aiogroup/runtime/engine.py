@@ -26,6 +26,7 @@ from aiogroup.runtime.recovery.optional import ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 from aiogroup.telemetry.meter import Meter
+from aiogroup.telemetry.record_observer import End, Headers
 from aiogroup.values import dataclass
 
 __all__ = ["Engine"]
@@ -101,6 +102,10 @@ class Engine:
     def committing(self, request: Awaitable[None], offsets: object) -> Awaitable[None]:
         return request if self.handling is None else self.handling.commit(request, offsets)
 
+    def begin_send(self, topic: str, headers: Headers) -> tuple[Headers, End]:
+        """The headers that a dead letter goes with, and what is to be called at its end."""
+        return (headers, _nothing) if self.handling is None else self.handling.begin_send(topic, headers)
+
     async def close(self) -> None:
         """End every task and close every connection, at once."""
         context = self.context
@@ -115,3 +120,7 @@ class Engine:
             if self.handling is not None:
                 self.handling.close()
         await context.link.wait_closed(closing)
+
+
+def _nothing(_error: str | None) -> None:
+    """No observer follows the letter."""

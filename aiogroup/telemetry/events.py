@@ -371,6 +371,30 @@ class PoisonRecord(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterSent(Event):
+    """A record was given up: all replicas have it in the topic of its dead letters."""
+
+    LEVEL: ClassVar[Level] = "info"
+    topic: str
+    partition: int
+    offset: int
+    letter_topic: str
+    letter_partition: int
+    letter_offset: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterFailed(Event):
+    LEVEL: ClassVar[Level] = "error"
+    topic: str
+    partition: int
+    offset: int
+    letter_topic: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class MergeEnforced(Event):
     """A merge goes on although these partitions have no record to compare with (KIP-695)."""
 

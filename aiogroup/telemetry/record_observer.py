@@ -15,12 +15,23 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from aiogroup.records import Record, Records
 from aiogroup.telemetry.event import Event
 
-__all__ = ["NOT_PROCESSED", "Current", "End", "RecordObserver", "Whose", "drop_what_is_over", "record_observers"]
+__all__ = [
+    "NOT_PROCESSED",
+    "Current",
+    "End",
+    "Headers",
+    "RecordObserver",
+    "Whose",
+    "drop_what_is_over",
+    "record_observers",
+]
 
 NOT_PROCESSED: Final = "not_processed"
 
 End: TypeAlias = Callable[[str | None], object]
 """Called when the handling of a record ends: with `None`, or with `NOT_PROCESSED` if its loop was left."""
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
 class Whose(NamedTuple):
@@ -58,6 +69,11 @@ class RecordObserver(Protocol):
         self, topics: Collection[str], began_ns: int, duration_ns: int, error: str | None, whose: Whose
     ) -> None:
         """`commit` ended. `topics` are those of the given offsets; none are given for all that was delivered."""
+
+    def begin_send(self, topic: str, headers: Headers, whose: Whose) -> tuple[Headers, End]:
+        """A dead letter with these headers goes to this topic. What is returned goes in their place, and is called when
+        the letter is durable, or with the class of the error.
+        """
 
 
 def record_observers(observers: Iterable[Any]) -> tuple[RecordObserver, ...]:

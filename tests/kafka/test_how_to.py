@@ -20,6 +20,9 @@ import mypy.api
 import pytest
 import yaml
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AsyncAvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from aiogroup import (
     AuthenticationFailedError,
@@ -28,9 +31,9 @@ from aiogroup import (
     ConsumerConfig,
     Event,
     FencedInstanceIdError,
-    RecordDeserializationError,
 )
 from aiogroup.admin import list_members
+from aiogroup.schemas import RegistryUnavailableError
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import RecordRedelivered
 from tests.support.kafka import Ears, eventually
@@ -52,11 +55,11 @@ def run(page):
 
 
 def test_each_page_fits_a_screen_and_is_linked():
-    readme = (ROOT / "README.md").read_text()
-    assert len(PAGES) == 13
+    index = (ROOT / "docs/index.md").read_text()
+    assert len(PAGES) == 16
     for page, text in PAGES.items():
         assert len(text.splitlines()) <= 80, page
-        assert f"(docs/how-to-{page}.md)" in readme
+        assert f"(how-to-{page}.md)" in index
 
 
 def test_every_block_passes_the_type_checker(tmp_path):
@@ -219,10 +222,28 @@ async def test_a_pool_ends_with_the_error_and_its_record_comes_again(make_place)
     assert handled.count(2) == 2
 
 
-async def test_poison(make_place):
-    place, names, ears = make_place(), run("poison"), Ears()
+async def test_poison(make_place, caplog):
+    place, names, handled = make_place(), run("poison"), []
+    await place.produce(["1", "poison", "2"])
+
+    async def handle(record):
+        handled.append(record.value)
+
+    async with place.consumer(value_deserializer=int) as consumer:
+        reading = asyncio.create_task(names["read"](consumer, handle))
+        await eventually(lambda: handled == [1, 2])
+        await consumer.stop()
+        await asyncio.wait_for(reading, 10)
+    assert "offset 1: the value deserializer raised ValueError" in caplog.text
+    assert await place.committed() == 3
+
+
+async def test_dead_letters(make_place, kafka_cluster):
+    place, names, ears = make_place(), run("dead-letters"), Ears()
+    letters = f"dlq.{place.group}.{place.topic}"
+    kafka_cluster.create_topic(letters)
     await place.produce(["1", "poison", "2", "3", "4"])
-    attempts, buried = [], []
+    attempts = []
 
     async def handle(record):
         attempts.append(record.value)
@@ -231,21 +252,66 @@ async def test_poison(make_place):
         if record.value == 3:
             raise ConnectionError("never")
 
-    async def bury(tp, offset, error):
-        buried.append((tp, offset, type(error), type(error.__cause__)))
-
     async with place.consumer(value_deserializer=int, observers=[ears]) as consumer:
-        reading = asyncio.create_task(names["read"](consumer, handle, bury))
-        await eventually(lambda: attempts[-1:] == [4])
+        reading = asyncio.create_task(names["read"](consumer, handle))
+        await eventually(lambda: attempts[-1:] == [4], 20)
         await consumer.stop()
         await asyncio.wait_for(reading, 10)
     assert attempts == [1, 2, 2, 2, 3, 3, 3, 4]
-    assert buried == [
-        (place.tp(), 1, RecordDeserializationError, ValueError),
-        (place.tp(), 3, ConnectionError, type(None)),
-    ]
     assert [each.offset for each in ears.heard(RecordRedelivered)] == [2, 3]
     assert await place.committed() == 5
+    async with place.consumer(letters, group_id=f"{place.group}-replay") as replay:
+        sent = [await replay.getone() for _ in range(2)]
+    about = [dict(each.headers) for each in sent]
+    assert [each.value for each in sent] == [b"poison", b"3"]
+    assert [each["__dlq.errors.offset"] for each in about] == [b"1", b"3"]
+    assert [each["__dlq.errors.exception"] for each in about] == [b"ValueError", b"ConnectionError"]
+    assert [each["__dlq.errors.delivery.count"] for each in about] == [b"1", b"3"]
+
+
+async def test_dead_letters_names_the_headers_that_a_letter_has(make_place, kafka_cluster):
+    place, names = make_place(), run("dead-letters")
+    kafka_cluster.create_topic(f"dlq.{place.group}.{place.topic}")
+    table = re.search(r"\| `__dlq\.errors\.` .*?\n\n", PAGES["dead-letters"], re.DOTALL).group()
+    rows = "".join(row.split("|")[1] for row in table.split("\n")[2:] if row)
+    told = {f"__dlq.errors.{each}" for each in re.findall(r"`([\w.]+)`", rows)}
+    await place.produce(range(1))
+
+    async def handle(record):
+        raise LookupError
+
+    async with place.consumer() as consumer:
+        reading = asyncio.create_task(names["read"](consumer, handle))
+        await eventually(lambda: place.committed_is(1), 20)
+        await consumer.stop()
+        await asyncio.wait_for(reading, 10)
+    async with place.consumer(f"dlq.{place.group}.{place.topic}", group_id=None) as reader:
+        letter = await reader.getone()
+    assert {name for name, _ in letter.headers} == told
+
+
+async def test_schemas(make_place):
+    place, names, stored, is_down = make_place(), run("schemas"), [], iter([True])
+    registry = AsyncSchemaRegistryClient.new_client({"url": "mock://how-to"})
+    schema = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}'
+    serialize = await AsyncAvroSerializer(registry, schema)
+    whose = SerializationContext(place.topic, MessageField.VALUE, [])
+    async with place.producer() as producer:
+        for value in (await serialize({"id": 1}, whose), b"no Avro", None, await serialize({"id": 2}, whose)):
+            await producer.send_and_wait(place.topic, value, b"key")
+
+    async def store(record, order):
+        if order == {"id": 2} and next(is_down, False):
+            raise RegistryUnavailableError("as if the registry was down for the first time")
+        stored.append(order)
+
+    async with place.consumer() as consumer:
+        reading = asyncio.create_task(names["read"](consumer, registry, store))
+        await eventually(lambda: stored[-1:] == [{"id": 2}], 20)
+        await consumer.stop()
+        await asyncio.wait_for(reading, 10)
+    assert stored == [{"id": 1}, None, {"id": 2}]
+    assert await place.committed() == 4
 
 
 async def test_a_record_that_is_no_json_is_skipped_by_the_cause_of_the_error(make_place, capsys):

@@ -60,14 +60,16 @@ class _Poison:
     """A record or batch that cannot be delivered. Its error is created again each time, since each raise of one error
     lengthens its traceback.
 
-    `end` is the first offset after it. If only a deserializer refused the record, then `batch`, `reader` and `raw` (the
-    records after it that were already read) are kept, and the decoder goes on with them when the record is skipped.
+    `end` is the first offset after it. If only a deserializer refused the record, then `record`, `batch`, `reader` and
+    `raw` (the records after it that were already read) are kept, and the decoder goes on with them when the record is
+    skipped.
     """
 
     offset: int
     end: int
     message: str
     cause: Exception
+    record: Record | None = None
     key: bytes | None = None
     value: bytes | None = None
     batch: Batch | LegacyBatch | None = None
@@ -75,7 +77,17 @@ class _Poison:
     raw: Sequence[Record] = ()
 
     def error(self, tp: TopicPartition, lane: str) -> RecordDeserializationError:
-        error = RecordDeserializationError(tp, self.offset, self.message, key=self.key, value=self.value, lane=lane)
+        headers, timestamp = ((), None) if self.record is None else (self.record.headers, self.record.timestamp)
+        error = RecordDeserializationError(
+            tp,
+            self.offset,
+            self.message,
+            key=self.key,
+            value=self.value,
+            headers=headers,
+            timestamp=timestamp,
+            lane=lane,
+        )
         error.__cause__ = self.cause
         return error
 
@@ -404,7 +416,7 @@ class PartitionDecoder:
                 raw = (*records[index + 1 :], *self._raw)
                 self._raw = ()
                 self._poison = _Poison(
-                    record.offset, record.offset + 1, message, error, key, value, self._batch, reader, raw
+                    record.offset, record.offset + 1, message, error, record, key, value, self._batch, reader, raw
                 )
                 return records[:index]
         return records

@@ -16,7 +16,7 @@ from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 from aiogroup.telemetry.event import repr_of
 from aiogroup.telemetry.events import Emit
-from aiogroup.telemetry.record_observer import NOT_PROCESSED, End, RecordObserver, Whose
+from aiogroup.telemetry.record_observer import NOT_PROCESSED, End, Headers, RecordObserver, Whose
 
 __all__ = ["Handling"]
 
@@ -73,6 +73,22 @@ class Handling:
             self._tell("on_commit", topics, began, type(error).__qualname__)
             raise
         self._tell("on_commit", topics, began, None)
+
+    def begin_send(self, topic: str, headers: Headers) -> tuple[Headers, End]:
+        """The headers that a dead letter goes with, and what is to be called at its end."""
+        whose = self._whose()
+        begun: Held = []
+        for each in self._observers:
+            hook = getattr(each, "begin_send", None)
+            if hook is None:
+                continue
+            try:
+                headers, end = hook(topic, headers, whose)
+            except Exception as error:  # noqa: BLE001 (as above)
+                self._leave_out(each, "begin_send", error)
+            else:
+                begun.append((each, end))
+        return headers, lambda error: self._end(begun, error)
 
     def leave(self, task: Task | None, held: Held) -> None:
         """The loop that got this record for this task was left, so it is not processed."""

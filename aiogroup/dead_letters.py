@@ -1,0 +1,282 @@
+"""Dead letters: what could not be handled goes to a topic of its own, byte for byte, before its offset is committed."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, overload
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from aiogroup.config import check_topic_name
+from aiogroup.consumer import Consumer
+from aiogroup.errors import (
+    AiogroupError,
+    ConfigError,
+    DeadLetterError,
+    IllegalStateError,
+    OffsetOutOfRangeError,
+    RecordDeserializationError,
+)
+from aiogroup.records import Record
+from aiogroup.runtime.loop.clock import timeout_ms
+from aiogroup.runtime.net.authentication import Tokens
+from aiogroup.structs import TopicPartition
+from aiogroup.telemetry import events
+from aiogroup.telemetry.record_observer import Headers
+
+__all__ = ["DeadLetters"]
+
+CONNECTION: Final = (
+    "bootstrap_servers", "client_id", "connections_max_idle_ms", "metadata_max_age_ms", "request_timeout_ms",
+    "retry_backoff_ms", "sasl_kerberos_domain_name", "sasl_kerberos_service_name", "sasl_mechanism",
+    "sasl_oauth_token_provider", "sasl_plain_password", "sasl_plain_username", "security_protocol", "ssl_context",
+)  # fmt: skip
+"""The consumer's settings that its producer, and the reader of bytes, have too."""
+TEXT_BYTES: Final = 8 * 1024
+"""At most this much of an error's message and of its stack: a letter must not be much larger than its record."""
+PREFIX: Final = "__dlq.errors."
+"""KIP-1191's, for the dead letters of share groups."""
+
+
+class _Source(NamedTuple):
+    """A record as its log holds it."""
+
+    tp: TopicPartition
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class DeadLetters:
+    """Sends records that could not be handled to a topic of their own: `async with DeadLetters(consumer) as letters`.
+
+    A letter has the key, the value and the headers of its record, byte for byte, and headers about it, as text, in
+    KIP-1191's names: `__dlq.errors.topic`, `.partition`, `.offset`, `.group`, `.delivery.count` and `.message`; and in
+    the same form `.exception`, `.stacktrace`, `.timestamp` (of the record, in ms) and `.client`. Where a record has
+    such a header already, as a letter of a letter has, the last one counts. The letters of a partition stay in order,
+    in the partition of its number (modulo the number of partitions). A letter's timestamp is the present.
+
+    It makes one producer of aiokafka with the consumer's own connection settings, which waits for all replicas.
+    A letter can come twice, as any record can: topic, partition and offset tell that it is the same.
+
+    With `aiogroup.otel.Tracing` among the consumer's observers each letter has a span, `send <topic>`, whose context
+    replaces the one in the record's headers. Without it the headers carry the trace of the record's producer on.
+
+    Args:
+        consumer: whose records are sent. It needs a group.
+        topic: a pattern of the name of the topic for letters; "dead-{group}" is one topic for all. The topics must
+            exist: create them with a `max.message.bytes` above that of their source.
+
+    Raises:
+        ConfigError: the consumer has no group, or the pattern makes no topic name.
+        DeadLetterError: from `async with`: a topic for the letters of a subscribed topic does not exist, or no broker
+            can be reached. Nothing was read yet.
+    """
+
+    def __init__(self, consumer: Consumer, *, topic: str = "dlq.{group}.{topic}") -> None:
+        group = consumer.config.group_id
+        if group is None:
+            raise ConfigError("DeadLetters needs a consumer with group_id: nothing else commits what was sent")
+        self._consumer = consumer
+        self._pattern = topic
+        self._group = group
+        try:
+            check_topic_name(self._topic_of("x"))
+        except (ValueError, LookupError) as error:
+            raise ConfigError(
+                f"topic={topic!r}: a topic name in which {{group}} and {{topic}} are replaced is needed; with group_id="
+                f"{group!r} it is none: {error}"
+            ) from error
+        self._producer: Any = None  # aiokafka's class has no annotations
+
+    async def __aenter__(self) -> Self:
+        await self._check_topics()
+        settings = self._connection()
+        if settings["sasl_oauth_token_provider"] is not None:
+            settings["sasl_oauth_token_provider"] = Tokens(settings["sasl_oauth_token_provider"])
+        # Not idempotent: such a producer of aiokafka never gives a record up, and while no broker answers its stop()
+        # does not end. A letter that comes twice does no harm.
+        producer: Any = AIOKafkaProducer(acks="all", compression_type="lz4", **settings)  # type: ignore[no-untyped-call]
+        try:
+            await producer.start()
+        except BaseException as error:
+            await producer.stop()
+            if not isinstance(error, (KafkaError, OSError)):
+                raise
+            raise DeadLetterError(f"no broker takes dead letters: {error}", retriable=True) from error
+        self._producer = producer
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.stop()
+
+    @overload
+    async def send(self, record: RecordDeserializationError, /, *, attempts: int = 1) -> None: ...
+
+    @overload
+    async def send(self, record: Record, error: BaseException, /, *, attempts: int = 1) -> None: ...
+
+    async def send(
+        self, record: Record | RecordDeserializationError, error: BaseException | None = None, /, *, attempts: int = 1
+    ) -> None:
+        """Send a record; returns when all replicas have it. Then say that the record is processed, as ever.
+
+        Of a record that a deserializer has replaced, the bytes are read from its log again. Of one that a deserializer
+        refused, its error has them. A record of a damaged batch has none, and is refused.
+
+        Args:
+            record: what could not be handled, or the error that was raised in place of it.
+            error: why. Its text is in the letter, and never in the log.
+            attempts: how often it was tried.
+
+        Raises:
+            DeadLetterError: it is not known to be durable: the record must not count as processed. `retriable` says
+                whether the same call may succeed later.
+            IllegalStateError: outside of `async with`.
+        """
+        if self._producer is None:
+            raise IllegalStateError("dead letters are sent inside of `async with DeadLetters(consumer) as letters:`")
+        why = record if isinstance(record, RecordDeserializationError) else error
+        if isinstance(why, RecordDeserializationError):
+            why = why.__cause__ or why
+        topic, place = self._topic_of(record.topic), (record.topic, record.partition, record.offset)
+        engine = self._consumer._started()
+        try:
+            source = await self._source_of(record)
+            headers, end = engine.begin_send(topic, (*source.headers, *self._about(source, why, attempts)))
+            try:
+                sent = await self._deliver(self._producer, topic, source, headers)
+            except BaseException as failure:
+                end(type(failure.__cause__ or failure).__qualname__)
+                raise
+            end(None)
+        except DeadLetterError as failure:
+            engine.context.emit(events.DeadLetterFailed(*place, topic, str(failure)))
+            raise
+        engine.context.emit(events.DeadLetterSent(*place, topic, *sent, _name_of(why)))
+
+    async def _check_topics(self) -> None:
+        """Where a topic is missing, that is told before the first record needs it. A producer of aiokafka would have it
+        created, with the defaults of the broker.
+        """
+        wanted = {self._topic_of(topic) for topic in self._consumer.subscription()}
+        found = await self._consumer._started().context.link.fetch_metadata(wanted)
+        if missing := sorted(wanted - found.topics.keys()):
+            raise DeadLetterError(
+                f"create {', '.join(missing)} for dead letters, or let this principal see and write them"
+            )
+
+    async def _source_of(self, record: Record | RecordDeserializationError) -> _Source:
+        config = self._consumer.config
+        if isinstance(record, RecordDeserializationError):
+            if record.key is None and record.value is None:
+                raise _failed(record, "its bytes could not be read, so that there is nothing to send; see its error")
+        elif config.key_deserializer is not None or config.value_deserializer is not None:
+            return await self._read_again(record)
+        return _source(record)
+
+    async def _read_again(self, record: Record) -> _Source:
+        """What the deserializers have replaced, from the log."""
+        config = self._consumer.config
+        reader = Consumer(
+            **self._connection(),
+            auto_offset_reset="none",
+            out_of_range_reset="policy",
+            max_partition_fetch_bytes=1,  # its batch comes whole, and nothing after it
+            max_batch_bytes=config.max_batch_bytes,
+            isolation_level=config.isolation_level,
+            check_crcs=config.check_crcs,
+        )
+        gone = "its bytes are no longer in the log, and a deserializer has replaced what was read"
+        try:
+            async with timeout_ms(config.default_api_timeout_ms), reader:
+                reader.assign([record.tp])
+                reader.seek(record.tp, record.offset)
+                found = await reader.getone()
+        except OffsetOutOfRangeError as error:
+            raise _failed(record, gone, error) from error
+        except (AiogroupError, TimeoutError) as error:
+            raise _failed(record, "its bytes could not be read from the log again", error) from error
+        if (found.offset, found.timestamp, found.headers) != (record.offset, record.timestamp, record.headers):
+            raise _failed(record, gone)
+        return _source(found)
+
+    async def _deliver(self, producer: Any, topic: str, source: _Source, headers: Headers) -> tuple[int, int]:  # noqa: ANN401
+        """The partition and the offset of the letter, once all replicas have it."""
+        try:
+            async with timeout_ms(self._consumer.config.default_api_timeout_ms):
+                partitions = await producer.partitions_for(topic)
+                partition = source.tp.partition % len(partitions)
+                batch = producer.create_batch()  # `send` takes no record that has neither a key nor a value
+                batch.append(key=source.key, value=source.value, timestamp=None, headers=list(headers))
+                sent = await (await producer.send_batch(batch, topic, partition=partition))
+        except (KafkaError, TimeoutError, OSError) as error:
+            raise _failed(source, f"it could not be sent to {topic}", error) from error
+        return sent.partition, sent.offset
+
+    def _about(self, source: _Source, why: BaseException | None, attempts: int) -> Headers:
+        told: dict[str, object] = {
+            "topic": source.tp.topic,
+            "partition": source.tp.partition,
+            "offset": source.offset,
+            "group": self._group,
+            "delivery.count": attempts,
+            "client": self._consumer.config.client_id,
+            "timestamp": source.timestamp,
+        }
+        about = [(PREFIX + name, str(each).encode()) for name, each in told.items() if each is not None]
+        if why is not None:
+            stack = "".join(traceback.format_exception(why)).encode(errors="replace")
+            about += [
+                (PREFIX + "exception", _name_of(why).encode()),
+                (PREFIX + "message", _text_of(why).encode(errors="replace")[:TEXT_BYTES]),
+                (PREFIX + "stacktrace", stack[-TEXT_BYTES:]),
+            ]
+        return tuple(about)
+
+    def _connection(self) -> dict[str, Any]:
+        return {name: getattr(self._consumer.config, name) for name in CONNECTION}
+
+    def _topic_of(self, topic: str) -> str:
+        return self._pattern.format(group=self._group, topic=topic)
+
+
+def _source(record: Record | RecordDeserializationError) -> _Source:
+    return _Source(record.tp, record.offset, record.timestamp, record.key, record.value, record.headers)
+
+
+def _failed(
+    record: Record | RecordDeserializationError | _Source, what: str, cause: Exception | None = None
+) -> DeadLetterError:
+    tp = record.tp
+    said = "" if cause is None else f": {type(cause).__name__}: {cause}"
+    retriable = isinstance(cause, (TimeoutError, OSError)) or bool(getattr(cause, "retriable", False))
+    return DeadLetterError(
+        f"no dead letter of {tp.topic}-{tp.partition} at offset {record.offset}: {what}{said}",
+        tp=tp,
+        offset=record.offset,
+        retriable=retriable,
+    )
+
+
+def _name_of(error: BaseException | None) -> str:
+    """The class with its module, as a traceback has it."""
+    if error is None:
+        return ""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as raised:  # noqa: BLE001 (the application's class)
+        return f"its text raised {type(raised).__name__}"
