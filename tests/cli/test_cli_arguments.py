@@ -35,7 +35,7 @@ BAD = [
     ["nothing"],
     ["groups"],
     ["groups", "--bootstrap-server", "127.0.0.1:99999"],
-    ["groups", "--bootstrap-server", "host:9092,"],
+    ["groups", "--bootstrap-server", ","],
     ["groups", "--bootstrap-server", "me:secret@host:9092"],
     ["groups", *WHERE, "--state", "Sleepy"],
     ["groups", *WHERE, "--timeout-ms", "0"],
