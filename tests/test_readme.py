@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import mypy.api
 import pytest
 from aiokafka import AIOKafkaConsumer
 
@@ -33,23 +32,6 @@ TEN_LINES = BLOCKS[0]
 
 def test_the_ten_lines_are_ten():
     assert len([line for line in TEN_LINES.splitlines() if line.strip()]) <= 10
-
-
-@pytest.mark.kafka  # not for Kafka: a type checker without a cache takes as long as its tests
-def test_every_block_passes_the_type_checker(tmp_path):
-    for number, block in enumerate(BLOCKS):
-        (tmp_path / f"block_{number}.py").write_text(block)
-    said, errors, code = mypy.api.run(
-        [
-            "--strict",
-            "--no-error-summary",
-            "--follow-imports=silent",
-            "--cache-dir",
-            str(ROOT / ".mypy_cache/readme"),
-            str(tmp_path),
-        ]
-    )
-    assert code == 0, said + errors
 
 
 def test_the_differences_in_defaults_are_those():
