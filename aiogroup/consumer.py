@@ -44,7 +44,7 @@ from aiogroup.runtime.loop.clock import now_ms, running_loop, wall_ms
 from aiogroup.runtime.loop.supervisor import load_anyio
 from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
-from aiogroup.settings import ConsumerSettings
+from aiogroup.settings import ConsumerSettings, SettingsBesideDeserializers
 from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from aiogroup.subscription import Subscription, check_partition, check_partitions
 from aiogroup.telemetry.counts import Counts
@@ -55,6 +55,7 @@ from aiogroup.telemetry.log import Log
 from aiogroup.telemetry.meter import ConsumerObserver
 from aiogroup.telemetry.observers import Observers, checked_observers
 from aiogroup.telemetry.record_observer import record_observers
+from aiogroup.typed import Generic, K, V
 
 __all__ = ["Consumer"]
 
@@ -62,18 +63,66 @@ PYTEST_PLUGIN: Final = "aiogroup_pytest"
 """Where it is loaded it is told of each consumer, as a test must not leave one running."""
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads topics as a member of a consumer group, or alone without `group_id`.
 
     Positional arguments are topics to subscribe to; the settings are those of `ConsumerConfig`, in Kafka's names and
     milliseconds. `listener` serves every subscription that has no listener of its own. `observers` get every
     telemetry event; those with `begin_record` see each record, too. A consumer belongs to one event loop.
 
+    For type checkers a consumer is a `Consumer[K, V]`, by what its deserializers return: see docs/typing.md.
+
     Raises:
         ConfigError: a setting is unknown, out of range or contradicts another, or an observer has no `on_event`.
         InvalidTopicError: Kafka would refuse a topic's name.
         TypeError: the listener has none of the callbacks.
     """
+
+    # By which deserializers are given. The first is also for settings in a mapping, of which that is not known.
+
+    @overload
+    def __init__(
+        self,
+        *topics: str,
+        listener: AnyListener | None = None,
+        observers: Iterable[Observer] = (),
+        key_deserializer: Callable[[bytes], K] | None,
+        value_deserializer: Callable[[bytes], V] | None,
+        **settings: Unpack[SettingsBesideDeserializers],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K, bytes],
+        *topics: str,
+        listener: AnyListener | None = None,
+        observers: Iterable[Observer] = (),
+        key_deserializer: Callable[[bytes], K],
+        value_deserializer: None = None,
+        **settings: Unpack[SettingsBesideDeserializers],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[bytes, V],
+        *topics: str,
+        listener: AnyListener | None = None,
+        observers: Iterable[Observer] = (),
+        key_deserializer: None = None,
+        value_deserializer: Callable[[bytes], V],
+        **settings: Unpack[SettingsBesideDeserializers],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[bytes, bytes],
+        *topics: str,
+        listener: AnyListener | None = None,
+        observers: Iterable[Observer] = (),
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        **settings: Unpack[SettingsBesideDeserializers],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -216,7 +265,7 @@ class Consumer:
 
     # Records.
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[Record[K, V]]:
         """Iterate over records. The record that an earlier loop left in hand comes again; see `skip`.
 
         The loop ends when the consumer is stopped; a new one then raises ConsumerStoppedError.
@@ -228,7 +277,7 @@ class Consumer:
         return engine.iterated(engine.context.delivery.cursor)
 
     @is_request
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record[K, V]:
         self._check_loop()
         engine = self._started()
         return await engine.given(anext(engine.context.delivery.cursor))
@@ -236,12 +285,12 @@ class Consumer:
     def merged(
         self,
         max_task_idle_ms: int = 0,
-        timestamp: Callable[[Record], int] | None = None,
+        timestamp: Callable[[Record[K, V]], int] | None = None,
         buffered_records_per_partition: int = 1_000,
         *,
         stalled: Literal["wait", "raise"] = "wait",
-        on_bad_timestamp: Callable[[Record, TimestampError], object] | None = None,
-    ) -> Merged:
+        on_bad_timestamp: Callable[[Record[K, V], TimestampError], object] | None = None,
+    ) -> Merged[K, V]:
         """Iterate over the records of all assigned partitions in the order of their timestamps (KIP-695).
 
         The iterator has `stream_time`, and what it `enforced`, `late` and is `waiting_for`. Everything else is as in
@@ -269,7 +318,7 @@ class Consumer:
         return Merged(settings, self.config, self._started, self._iterated)
 
     @is_request
-    async def getone(self, *partitions: TopicPartition) -> Record:
+    async def getone(self, *partitions: TopicPartition) -> Record[K, V]:
         """The next record, of these partitions if any are named; waits for one.
 
         Raises:
@@ -288,7 +337,7 @@ class Consumer:
     @is_request
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
-    ) -> Records:
+    ) -> Records[K, V]:
         """Records by partition, at most `max_records` (`max_poll_records` by default).
 
         Waits at most `timeout_ms` milliseconds for the first; empty when none came. Raises as `getone`, and:
@@ -300,7 +349,7 @@ class Consumer:
         return await engine.given_many(engine.requests.batch(max(0, timeout_ms), limit, self._named(partitions)))
 
     @is_request
-    async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> Records:
+    async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> Records[K, V]:
         """As `getmany`; without a time-out it waits until there are records. See `Records.metadata` (KIP-695)."""
         if timeout_ms is not None:
             _check_timeout(timeout_ms, "poll")

@@ -332,7 +332,7 @@ class TimestampError(RecordError):
     `record` is the record. `seek(tp, record.offset + 1)` skips it; `on_bad_timestamp` can skip all such records.
     """
 
-    def __init__(self, record: Record, why: object) -> None:
+    def __init__(self, record: Record[Any, Any], why: object) -> None:
         super().__init__(
             record.tp,
             f"{record.topic}-{record.partition} at offset {record.offset} has no time to be merged by: {why}; seek() "

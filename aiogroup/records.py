@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from aiogroup.native import Record
 from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from aiogroup.typed import K, V
 from aiogroup.values import dataclass
 
 __all__ = [
@@ -89,20 +90,20 @@ class CatchUpProgress:
     left_ms: int | None
 
 
-class Records(Mapping[TopicPartition, list[Record]]):
+class Records(Mapping[TopicPartition, list[Record[K, V]]]):
     """A batch: records by partition, each list in offset order. Iterating `records.all()` gives every record."""
 
     __slots__ = ("_by_partition", "_metadata")
 
     def __init__(
         self,
-        by_partition: Mapping[TopicPartition, list[Record]],
+        by_partition: Mapping[TopicPartition, list[Record[K, V]]],
         metadata: Mapping[TopicPartition, PartitionMetadata],
     ) -> None:
         self._by_partition = by_partition
         self._metadata = metadata
 
-    def __getitem__(self, tp: TopicPartition) -> list[Record]:
+    def __getitem__(self, tp: TopicPartition) -> list[Record[K, V]]:
         return self._by_partition[tp]
 
     def __iter__(self) -> Iterator[TopicPartition]:
@@ -123,7 +124,7 @@ class Records(Mapping[TopicPartition, list[Record]]):
         """The number of records in the batch."""
         return sum(map(len, self._by_partition.values()))
 
-    def all(self) -> Iterator[Record]:
+    def all(self) -> Iterator[Record[K, V]]:
         """Iterate over all records, one partition after the other."""
         for records in self._by_partition.values():
             yield from records

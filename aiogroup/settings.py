@@ -8,11 +8,11 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-__all__ = ["ConsumerSettings"]
+__all__ = ["ConsumerSettings", "SettingsBesideDeserializers"]
 
 
-class ConsumerSettings(TypedDict, total=False):
-    """The settings that `Consumer` takes as keyword arguments. `docs/settings.md` says what each one means."""
+class SettingsBesideDeserializers(TypedDict, total=False):
+    """The settings that say nothing about the type of keys and values."""
 
     bootstrap_servers: str | Sequence[str]
     client_id: str
@@ -58,8 +58,6 @@ class ConsumerSettings(TypedDict, total=False):
     max_batch_bytes: int
     max_buffered_bytes: int
     check_crcs: bool
-    key_deserializer: Callable[[bytes], Any] | None
-    value_deserializer: Callable[[bytes], Any] | None
 
     request_timeout_ms: int
     default_api_timeout_ms: int
@@ -83,3 +81,10 @@ class ConsumerSettings(TypedDict, total=False):
     loop: object
     api_version: object
     consumer_timeout_ms: object
+
+
+class ConsumerSettings(SettingsBesideDeserializers, total=False):
+    """The settings that `Consumer` takes as keyword arguments. `docs/settings.md` says what each one means."""
+
+    key_deserializer: Callable[[bytes], Any] | None
+    value_deserializer: Callable[[bytes], Any] | None

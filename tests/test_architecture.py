@@ -61,6 +61,7 @@ WORDS = {
     "structs",
     "structs_for_checkers",
     "errors_for_mypy",
+    "typed",
     "values",
     "printable",
     "broker_command",

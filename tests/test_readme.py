@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import mypy.api
 import pytest
 from aiokafka import AIOKafkaConsumer
 
@@ -55,23 +54,6 @@ def test_each_figure_is_on_the_page_of_performance_and_has_its_command():
         for figure in re.findall(r"\d[\d,.]*", f"{ours} {others}"):
             assert re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d,]|\.\d)", measured), f"{what}: {figure}"
     assert len(FIGURES) == 5
-
-
-@pytest.mark.kafka  # not for Kafka: a type checker without a cache takes as long as its tests
-def test_every_block_passes_the_type_checker(tmp_path):
-    for number, block in enumerate(BLOCKS):
-        (tmp_path / f"block_{number}.py").write_text(block)
-    said, errors, code = mypy.api.run(
-        [
-            "--strict",
-            "--no-error-summary",
-            "--follow-imports=silent",
-            "--cache-dir",
-            str(ROOT / ".mypy_cache/readme"),
-            str(tmp_path),
-        ]
-    )
-    assert code == 0, said + errors
 
 
 def test_the_differences_in_defaults_are_those():

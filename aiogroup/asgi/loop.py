@@ -6,13 +6,15 @@ import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeVar
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
 from aiogroup.telemetry.health import HealthStatus
 
 __all__ = ["Loop", "NotAsyncError"]
+
+C = TypeVar("C", bound=Consumer[Any, Any])
 
 
 class NotAsyncError(ConfigError):
@@ -36,9 +38,7 @@ class Loop:
             body that is not async would hold the event loop up.
     """
 
-    def __init__(
-        self, make: Callable[[], Consumer], body: Callable[[Consumer], Awaitable[None]], *, may_end: bool = False
-    ) -> None:
+    def __init__(self, make: Callable[[], C], body: Callable[[C], Awaitable[None]], *, may_end: bool = False) -> None:
         if not callable(make):
             raise ConfigError(f"Loop: {make!r} is no function that makes a consumer: write lambda: Consumer(...)")
         if inspect.iscoroutinefunction(make):
@@ -50,11 +50,11 @@ class Loop:
         _check_body(body)
         if not isinstance(may_end, bool):
             raise ConfigError(f"Loop: may_end={may_end!r}: True or False is needed")
-        self._make = make
-        self._body = body
+        self._make: Callable[[], Consumer[Any, Any]] = make
+        self._body: Callable[[Any], Awaitable[None]] = body
         self.may_end = may_end
 
-    async def run_body(self, consumer: Consumer) -> None:
+    async def run_body(self, consumer: Consumer[Any, Any]) -> None:
         """Run the body to its end; it may raise anything.
 
         Raises:
@@ -68,7 +68,7 @@ class Loop:
             )
         await running
 
-    def make(self) -> Consumer:
+    def make(self) -> Consumer[Any, Any]:
         """A new consumer, which is not started.
 
         Raises:

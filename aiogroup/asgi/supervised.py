@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Any, Final
 
 from aiogroup.asgi.life import Life
 from aiogroup.asgi.probes import UNASSIGNED, Look
@@ -45,12 +45,12 @@ class SupervisedLoop:
         self._since, self._flowing_since, self._assigned_in = Since(), Since(), None
 
     @property
-    def consumer(self) -> Consumer | None:
+    def consumer(self) -> Consumer[Any, Any] | None:
         """The current consumer; `None` before the start, and between one that has ended and the next."""
         return None if self._life is None else self._life.consumer
 
     @property
-    def latest(self) -> Consumer | None:
+    def latest(self) -> Consumer[Any, Any] | None:
         """The current consumer, and between two the last one; `None` before the start."""
         return None if self._life is None else self._life.last
 

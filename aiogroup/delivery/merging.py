@@ -45,8 +45,8 @@ memory for the fetchers sooner.
 """
 LAID_OUT_OF_EACH: Final = 16
 
-TimestampOf = Callable[[Record], int]
-OnBadTimestamp = Callable[[Record, TimestampError], Any]
+TimestampOf = Callable[[Record[Any, Any]], int]
+OnBadTimestamp = Callable[[Record[Any, Any], TimestampError], Any]
 
 
 @dataclass(slots=True, eq=False, repr=False)

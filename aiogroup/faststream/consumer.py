@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 import anyio
 
@@ -37,7 +37,7 @@ class _Coordinator:
         return self._who()
 
 
-class StreamConsumer(Consumer):
+class StreamConsumer(Consumer[Any, Any]):
     """A `Consumer` that a subscriber of FastStream reads; as `Consumer` in handlers it has all of its methods.
 
     With `enable_auto_commit`, as FastStream's policy ACK_FIRST sets it, a record is processed when its handler has
@@ -124,7 +124,7 @@ class StreamConsumer(Consumer):
         found = await super().getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
         return {tp: [self._given(each) for each in records] for tp, records in found.items()}
 
-    def _given(self, record: Record) -> RawMessage:
+    def _given(self, record: Record[Any, Any]) -> RawMessage:
         message = RawMessage(record, self, self._under_way, self._forget if self._marks else None)
         if self._marks and not self._is_handled:
             self._open[id(message)] = message

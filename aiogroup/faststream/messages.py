@@ -41,7 +41,11 @@ class RawMessage(KafkaRawMessage):
     """aiokafka's record, which FastStream's users know, made of aiogroup's, which refuses FastStream's attribute."""
 
     def __init__(
-        self, record: Record, deliverer: Consumer, under_way: UnderWay, end: Callable[[RawMessage], None] | None
+        self,
+        record: Record[Any, Any],
+        deliverer: Consumer[Any, Any],
+        under_way: UnderWay,
+        end: Callable[[RawMessage], None] | None,
     ) -> None:
         tp = record.tp
         super().__init__(
@@ -90,7 +94,7 @@ class Acknowledging:
     another handler failed at.
     """
 
-    def __init__(self, deliverer: Consumer, messages: Iterable[RawMessage]) -> None:
+    def __init__(self, deliverer: Consumer[Any, Any], messages: Iterable[RawMessage]) -> None:
         self._deliverer = deliverer
         self._first: dict[TopicPartition, int] = {}
         self._next: dict[TopicPartition, int] = {}

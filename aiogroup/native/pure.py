@@ -13,6 +13,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from aiogroup.native.wire import RawRecord, RawRecords
 from aiogroup.structs import TopicPartition
+from aiogroup.typed import Generic, K, V
 
 if TYPE_CHECKING:
     from aiokafka.record._protocols import DefaultRecordProtocol
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Cursor", "Heads", "Origin", "Reader", "Record", "blank", "extent", "read_plain", "read_times"]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
-Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record], None] | None"]
+Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record[Any, Any]], None] | None"]
 """The part that the records of a batch share: partition, timestamp type, lane, and the function that `ack` calls, if
 any.
 """
@@ -43,12 +44,13 @@ _GUARD: Final = b"\xff" * 16
 """Bytes in which no number can end: aiokafka's decoder reads numbers without checking for the end of the batch."""
 
 
-class Record:
+class Record(Generic[K, V]):
     """One record, with the attributes of aiokafka's `ConsumerRecord` but `checksum`.
 
     `offset` is the record's place in its partition, `timestamp` milliseconds since the epoch, `timestamp_type` 0 for
     the producer's time and 1 for the broker's. `key` and `value` are the results of the deserializers; `None` if the
-    record has none (a tombstone has no value). `headers` are (name, value) pairs in the producer's order; a name may
+    record has none (a tombstone has no value). For type checkers those of a `Record[str, Order]` are `str | None` and
+    `Order | None`. `headers` are (name, value) pairs in the producer's order; a name may
     come twice, a value may be `None`. `lane` names the lane that delivered it (KIP-333). `lateness_ms` is how far its
     timestamp is below the highest that a merge had handed out before it (KIP-695), otherwise 0.
     """
@@ -61,10 +63,10 @@ class Record:
         offset: int,
         timestamp: int,
         timestamp_type: int,
-        key: Any,  # noqa: ANN401 (whatever the deserializer returns)
-        value: Any,  # noqa: ANN401
+        key: K | None,
+        value: V | None,
         headers: Headers,
-        acknowledge: Callable[[Record], None] | None = None,
+        acknowledge: Callable[[Record[Any, Any]], None] | None = None,
         lane: str = "live",
         lateness_ms: int = 0,
     ) -> None:
@@ -130,7 +132,7 @@ class Record:
     def __hash__(self) -> int:
         return hash((self.tp, self.offset))
 
-    def __reduce__(self) -> tuple[type[Record], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type[Record[Any, Any]], tuple[Any, ...]]:
         where = (None, self.lane, self.lateness_ms) if self.lane != "live" or self.lateness_ms else ()
         return Record, self._values() + where
 
@@ -384,12 +386,12 @@ class Cursor:
     def __init__(self, *, is_shared: bool = False) -> None:
         self._is_shared = is_shared
         self._opener: object = None
-        self.wait: Callable[[], Awaitable[Record]]
+        self.wait: Callable[[], Awaitable[Record[Any, Any]]]
         self.index = 0
-        self._records: list[Record] = []
+        self._records: list[Record[Any, Any]] = []
         self._turn_ends_ns = 0
 
-    def open(self, records: list[Record], index: int, turn_ns: int) -> Record:
+    def open(self, records: list[Record[Any, Any]], index: int, turn_ns: int) -> Record[Any, Any]:
         """Give `records` from `index` on: the first one now, however short the turn of `turn_ns` nanoseconds is."""
         if not 0 <= index < len(records):
             raise ValueError("there is no record at this index")
@@ -404,7 +406,7 @@ class Cursor:
         self._records = []
         self._opener = None
 
-    def take(self) -> Record | None:
+    def take(self) -> Record[Any, Any] | None:
         """The next record of the turn, `None` when there is none."""
         if self.index >= len(self._records) or time.monotonic_ns() >= self._turn_ends_ns:
             return None
@@ -415,12 +417,12 @@ class Cursor:
     def __aiter__(self) -> Cursor:
         return self
 
-    def __anext__(self) -> Awaitable[Record]:
+    def __anext__(self) -> Awaitable[Record[Any, Any]]:
         if self._is_shared or self._opener is _current_task():
             return self._next()
         return self.wait()
 
-    async def _next(self) -> Record:
+    async def _next(self) -> Record[Any, Any]:
         record = self.take()
         return record if record is not None else await self.wait()
 

@@ -383,6 +383,7 @@ PyDoc_STRVAR(ack_doc, "ack($self, /)\n--\n\n"
 static PyMethodDef record_methods[] = {
     {"ack", (PyCFunction)record_ack, METH_NOARGS, ack_doc},
     {"__reduce__", (PyCFunction)record_reduce, METH_NOARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL}, /* Record[str, Order], for type checkers */
     {NULL},
 };
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import version
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -79,7 +79,7 @@ class FiguresMetering:
     def add(
         self,
         name: str,
-        consumer: Consumer | Callable[[], HasFigures | None],
+        consumer: Consumer[Any, Any] | Callable[[], HasFigures | None],
         *,
         restarts_count: Callable[[], int] | None = None,
     ) -> None:

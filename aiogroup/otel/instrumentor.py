@@ -44,7 +44,7 @@ class AiogroupInstrumentor(BaseInstrumentor):  # type: ignore[misc]
                 added.append(Metering(meter_provider))
             init(self, *topics, observers=(*own, *added), **more)
 
-        Consumer.__init__ = observed  # type: ignore[method-assign]
+        Consumer.__init__ = observed  # type: ignore[assignment, method-assign]
 
     def _uninstrument(self, **options: Any) -> None:  # noqa: ANN401 (as above)
         Consumer.__init__ = self._init  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ import os
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -76,7 +76,7 @@ class Collector:
     def add(
         self,
         name: str,
-        consumer: Consumer | Callable[[], HasFigures | None],
+        consumer: Consumer[Any, Any] | Callable[[], HasFigures | None],
         *,
         restarts_count: Callable[[], int] | None = None,
     ) -> None:
@@ -136,7 +136,7 @@ class Collector:
             self._process_sums.write(self._sources.readings(chain.from_iterable(tuple(_written))))
 
 
-async def exposition(consumers: Iterable[Consumer], *, max_series: int = 5_000) -> bytes:
+async def exposition(consumers: Iterable[Consumer[Any, Any]], *, max_series: int = 5_000) -> bytes:
     """The figures of these consumers of this event loop, in Prometheus's text format, without any registry."""
     collector = Collector(CollectorRegistry(), max_series=max_series, multiprocess=False)
     try:

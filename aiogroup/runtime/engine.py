@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
+from typing import Any
 
 from aiogroup.errors import ConsumerStoppedError
 from aiogroup.membership.following import Cause
@@ -90,13 +91,13 @@ class Engine:
 
     # What the application gets, as observers of records see it.
 
-    def iterated(self, records: AsyncIterator[Record]) -> AsyncIterator[Record]:
+    def iterated(self, records: AsyncIterator[Record[Any, Any]]) -> AsyncIterator[Record[Any, Any]]:
         return records if self.handling is None else self.handling.over(records)
 
-    def given(self, request: Awaitable[Record]) -> Awaitable[Record]:
+    def given(self, request: Awaitable[Record[Any, Any]]) -> Awaitable[Record[Any, Any]]:
         return request if self.handling is None else self.handling.one(request)
 
-    def given_many(self, request: Awaitable[Records]) -> Awaitable[Records]:
+    def given_many(self, request: Awaitable[Records[Any, Any]]) -> Awaitable[Records[Any, Any]]:
         return request if self.handling is None else self.handling.batch(request)
 
     def committing(self, request: Awaitable[None], offsets: object) -> Awaitable[None]:

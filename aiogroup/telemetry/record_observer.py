@@ -52,13 +52,13 @@ class RecordObserver(Protocol):
 
     def on_event(self, event: Event) -> None: ...
 
-    def begin_record(self, record: Record, whose: Whose) -> End:
+    def begin_record(self, record: Record[Any, Any], whose: Whose) -> End:
         """The application gets this record. What is returned is called once, when it asks for the next one or leaves
         its loop: mostly in the same context, which then is as it was here.
         """
 
     def on_poll(
-        self, records: Records | None, began_ns: int, duration_ns: int, error: str | None, whose: Whose
+        self, records: Records[Any, Any] | None, began_ns: int, duration_ns: int, error: str | None, whose: Whose
     ) -> None:
         """`getmany` or `poll`, which began at this time of the wall clock, ended: with records, or by an error.
 

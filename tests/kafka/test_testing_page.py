@@ -1,4 +1,4 @@
-"""docs/testing.md: what it says of real Kafka runs, its code has types, its table has every rule with its arguments."""
+"""docs/testing.md: what it says of real Kafka runs, its table has every rule with its arguments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
-
-import mypy.api
 
 from aiogroup.testing import Damage, Proxy, Rule
 
@@ -46,17 +44,6 @@ def test_one_test_runs_on_both(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
-
-
-def test_every_block_passes_the_type_checker(tmp_path):
-    for number, block in enumerate(BLOCKS):
-        name = block.splitlines()[0].removeprefix("# ") if block.startswith("# ") else f"block_{number}.py"
-        (tmp_path / name).write_text(block)
-    (tmp_path / "fastapi_worker.py").write_text((ROOT / "examples/fastapi_worker.py").read_text())
-    cache = str(ROOT / ".mypy_cache/testing_page")
-    options = ["--strict", "--allow-untyped-calls", "--no-error-summary", "--follow-imports=silent"]
-    said, errors, code = mypy.api.run([*options, "--cache-dir", cache, str(tmp_path)])
-    assert code == 0, said + errors
 
 
 def test_the_table_has_every_rule_with_what_is_its_own():

@@ -16,7 +16,6 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import mypy.api
 import pytest
 import yaml
 
@@ -68,26 +67,6 @@ def start(tmp_path):
 
 def test_every_tutorial_is_in_one_of_these_tests():
     assert set(PAGES) == {"first-group", *ORDER_SERVICE}
-
-
-def test_every_block_passes_the_type_checker(tmp_path):
-    folders = {tmp_path / "first": ("first-group",), tmp_path / "service": ORDER_SERVICE}
-    for folder, pages in folders.items():
-        folder.mkdir()
-        write_files(folder, *pages)
-    replaced, by_aiokafka = "--disable-error-code=no-redef", "--allow-untyped-calls"
-    cache = str(ROOT / ".mypy_cache/tutorials")
-    arguments = [
-        "--strict",
-        replaced,
-        by_aiokafka,
-        "--no-error-summary",
-        "--follow-imports=silent",
-        "--cache-dir",
-        cache,
-    ]
-    said, errors, code = mypy.api.run([*arguments, *map(str, folders)])
-    assert code == 0, said + errors
 
 
 async def test_the_first_group(tmp_path, start):

@@ -86,11 +86,42 @@ async def read(consumer: Consumer, tp: TopicPartition) -> None:
         consumer.seek(error.tp, error.key)  # mistake
 
 
+def orders() -> Consumer[str, int]:
+    return Consumer("orders", key_deserializer=bytes.decode, value_deserializer=int)
+
+
+async def read_numbers(consumer: Consumer[str, int], tp: TopicPartition) -> None:
+    async for record in consumer:
+        print(record.key.upper())  # mistake
+        print(record.value + 1)  # mistake
+        kept: Record[str, str] = record  # mistake
+        print(kept)
+    async for record in consumer.merged(timestamp=lambda record: record.value):  # mistake
+        handle(record)  # mistake
+    batch = await consumer.getmany(timeout_ms=1_000)
+    print([each.value.upper() for each in batch[tp]])  # mistake
+    await read(consumer, tp)  # mistake
+    await read_numbers(Consumer("orders"), tp)  # mistake
+    await read_numbers(Consumer("orders", value_deserializer=int), tp)  # mistake
+    Consumer("orders", value_deserializer=str.upper)  # mistake
+    Record(tp, 0, 0, 0, "a", 1, ()).value.upper()  # mistake
+
+
 def read_at_once(consumer: Consumer) -> None:
+    print(consumer)
+
+
+async def read_plain(consumer: Consumer) -> None:
+    print(consumer)
+
+
+async def read_numbers_alone(consumer: Consumer[str, int]) -> None:
     print(consumer)
 
 
 Service(Loop(lambda: Consumer("orders"), read_at_once))  # mistake
 Service(Loop(lambda: Consumer("orders"), AsyncRead().read))  # mistake
+Service(orders=Loop(orders, read_plain))  # mistake
+Service(orders=Loop(lambda: Consumer("orders"), read_numbers_alone))  # mistake
 asyncio.run(settings())
 print(Misspelt)

@@ -38,11 +38,11 @@ class Handling:
         self._whose = whose
         self._held: dict[Task | None, Held] = {}
 
-    def over(self, records: AsyncIterator[Record]) -> AsyncIterator[Record]:
+    def over(self, records: AsyncIterator[Record[Any, Any]]) -> AsyncIterator[Record[Any, Any]]:
         """An iterator over the same records."""
         return _Handled(self, records)
 
-    async def one(self, request: Awaitable[Record]) -> Record:
+    async def one(self, request: Awaitable[Record[Any, Any]]) -> Record[Any, Any]:
         """The record of this request; the calling task handles it from now on, and has handled the one before."""
         task = _current_task()
         self.end(task)
@@ -50,7 +50,7 @@ class Handling:
         self.begin(task, record)
         return record
 
-    async def batch(self, request: Awaitable[Records]) -> Records:
+    async def batch(self, request: Awaitable[Records[Any, Any]]) -> Records[Any, Any]:
         """As `one`, for many records: it learns only that they came."""
         self.end(_current_task())
         began = wall_ns(), steady_ns()
@@ -101,7 +101,7 @@ class Handling:
         while self._held:
             self._end(self._held.popitem()[1], NOT_PROCESSED)
 
-    def begin(self, task: Task | None, record: Record) -> Held:
+    def begin(self, task: Task | None, record: Record[Any, Any]) -> Held:
         """The task handles this record from now on."""
         held: Held = []
         whose = self._whose()
@@ -160,7 +160,7 @@ class _Handled:
 
     __slots__ = ("_handling", "_held", "_loop", "_records", "_task")
 
-    def __init__(self, handling: Handling, records: AsyncIterator[Record]) -> None:
+    def __init__(self, handling: Handling, records: AsyncIterator[Record[Any, Any]]) -> None:
         self._handling = handling
         self._records = records
         self._loop: asyncio.AbstractEventLoop | None = None  # of the consumer: it is looked up once
@@ -170,7 +170,7 @@ class _Handled:
     def __aiter__(self) -> _Handled:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record[Any, Any]:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         task = asyncio.current_task(self._loop)

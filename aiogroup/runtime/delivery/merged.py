@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig
 from aiogroup.delivery.merge import NEVER_WAIT, Merge, Stall, Waiting
@@ -18,6 +18,7 @@ from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.offsets.offset_queries import OffsetQueries
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.typed import K, V
 from aiogroup.values import dataclass
 
 __all__ = ["MergeSettings", "Merged"]
@@ -62,11 +63,11 @@ class Running(Protocol):
     def requests(self) -> Requests: ...
     @property
     def offset_queries(self) -> OffsetQueries: ...
-    def iterated(self, records: AsyncIterator[Record]) -> AsyncIterator[Record]: ...
-    def given(self, request: Awaitable[Record]) -> Awaitable[Record]: ...
+    def iterated(self, records: AsyncIterator[Record[Any, Any]]) -> AsyncIterator[Record[Any, Any]]: ...
+    def given(self, request: Awaitable[Record[Any, Any]]) -> Awaitable[Record[Any, Any]]: ...
 
 
-class Merged(AsyncIterator[Record]):
+class Merged(AsyncIterator[Record[K, V]]):
     """Records of all assigned partitions, the one with the least timestamp first: `async for record in merged`.
 
     Made by `Consumer.merged`. Records with equal timestamps are ordered by topic and partition; within a partition the
@@ -123,7 +124,7 @@ class Merged(AsyncIterator[Record]):
 
     # Records.
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[Record[K, V]]:
         """As `Consumer.__aiter__`: the record that an earlier loop left in hand is delivered again."""
         running = self._iterated()
         if running is None or self._is_closed:
@@ -132,7 +133,7 @@ class Merged(AsyncIterator[Record]):
         return running.iterated(self._begun(running).cursor)
 
     @is_request
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record[K, V]:
         """The next record by time.
 
         Raises:
@@ -167,7 +168,7 @@ class Merged(AsyncIterator[Record]):
         return self._merging
 
     @is_request
-    async def _next(self) -> Record:
+    async def _next(self) -> Record[Any, Any]:
         if self._is_closed:
             raise StopAsyncIteration
         running = self._started()
@@ -177,7 +178,7 @@ class Merged(AsyncIterator[Record]):
             requests.begin_turn()
             return merging.decode_ahead(requests.has_time)
 
-        def take() -> Record | None:
+        def take() -> Record[Any, Any] | None:
             now = now_ms()
             record = merging.open(now, requests.turn_left_ns(), requests.has_time)
             running.context.assignment.tally.needs_records = record is None and self._rule.needs_records

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS
 from aiogroup.delivery.redelivery import Redeliveries
@@ -97,7 +97,7 @@ class Requests:
         context.delivery.cursor.wait = self.next
 
     @is_request
-    async def next(self) -> Record:
+    async def next(self) -> Record[Any, Any]:
         """The next record for `async for` when the cursor is empty; opens the cursor for the records after it.
 
         Raises:
@@ -121,12 +121,12 @@ class Requests:
 
     async def next_merged(
         self,
-        take: Callable[[], Record | None],
+        take: Callable[[], Record[Any, Any] | None],
         decode_ahead: Callable[[], bool],
         wake_at_ms: Callable[[], int | None],
         *,
         enough_count: int,
-    ) -> Record:
+    ) -> Record[Any, Any]:
         """The next record of a merge, for which `enough_count` buffered records per partition are enough."""
         if self._context.is_stopped:
             self._end_iteration()
@@ -147,8 +147,8 @@ class Requests:
         self.ask_too_late()
         raise StopAsyncIteration
 
-    async def one(self, only: frozenset[TopicPartition]) -> Record:
-        def take() -> Record | None:
+    async def one(self, only: frozenset[TopicPartition]) -> Record[Any, Any]:
+        def take() -> Record[Any, Any] | None:
             self._check_named(only)
             taken = self._context.delivery.take(1, only)
             self._note_need(only, is_met=bool(taken))
@@ -167,7 +167,9 @@ class Requests:
             raise ConsumerStoppedError("the consumer was stopped while it waited for a record")
         return record
 
-    async def batch(self, timeout: int | None, max_count: int | None, only: frozenset[TopicPartition]) -> Records:
+    async def batch(
+        self, timeout: int | None, max_count: int | None, only: frozenset[TopicPartition]
+    ) -> Records[Any, Any]:
         """The available records, after waiting at most `timeout` milliseconds for the first."""
         context = self._context
         count = max_count if max_count is not None else BATCH_COUNT
@@ -175,7 +177,7 @@ class Requests:
         def decode_ahead() -> bool:
             return context.delivery.decode_ahead(count, only)
 
-        def take() -> Records | None:
+        def take() -> Records[Any, Any] | None:
             self._check_named(only)
             taken = context.delivery.take(count, only)
             self._note_need(only, is_met=bool(taken))
