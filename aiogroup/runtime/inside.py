@@ -71,7 +71,7 @@ class Inside:
             held_count=sum(each.in_hand_count for each in ledgers),
             held_from=min((each.committable for each in ledgers if each.has_unprocessed), default=None),
             state=partition.state,
-            withheld=tuple(sorted(each.name.lower() for each in partition.bars)),
+            withheld=tuple(sorted({each.shown for each in partition.bars})),
             error=partition.target.error if partition.error is None else str(partition.error),
             ranges=() if progress is None else progress.ranges,
             range_per_second=None if progress is None else progress.per_second,

@@ -484,6 +484,24 @@ class LoopFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LoopDegraded(Event):
+    """The application said that something which a loop needs is down: `service[name].degraded(what)`."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    consumer: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRecovered(Event):
+    """The application's block `degraded(what)` has ended."""
+
+    consumer: str
+    what: str
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class FencedStill(Event):
     """Told each minute: another process has this consumer's static name, and this one reads nothing."""
 

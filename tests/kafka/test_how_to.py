@@ -50,7 +50,7 @@ def run(page):
 
 def test_each_page_fits_a_screen_and_is_linked():
     readme = (ROOT / "README.md").read_text()
-    assert len(PAGES) == 12
+    assert len(PAGES) == 13
     for page, text in PAGES.items():
         assert len(text.splitlines()) <= 80, page
         assert f"(docs/how-to-{page}.md)" in readme
@@ -65,6 +65,37 @@ def test_every_block_passes_the_type_checker(tmp_path):
         ["--strict", by_aiokafka, "--no-error-summary", "--follow-imports=silent", "--cache-dir", cache, str(tmp_path)]
     )
     assert code == 0, said + errors
+
+
+async def test_dependency_down(make_place):
+    place, seen, is_up = make_place(2), [], asyncio.Event()
+
+    async def charge(record):
+        seen.append((record.partition, record.offset))
+        if not is_up.is_set():
+            raise ConnectionError
+
+    async def asked():
+        return is_up.is_set()
+
+    limit_ms = 1_000
+    short = {"session_timeout_ms": limit_ms, "max_poll_interval_ms": limit_ms, "auto_commit_interval_ms": 20}
+    await place.produce(range(3))
+    service = run("dependency-down")["service_of"](lambda: place.consumer(**short), charge, asked)
+    async with service.running():
+        loop = service["billing"]
+        await eventually(lambda: loop.health().status == "degraded")
+        await eventually(lambda: loop.health().since_ms > 2 * limit_ms)
+        assert loop.consumer.health().status == "paused"
+        assert "database" in loop.health().why
+        assert seen == [(0, 0)]
+        assert await place.committed() in (None, 0)
+        is_up.set()
+        await eventually(lambda: len(seen) == 4)
+        await eventually(lambda: loop.health().status == "ready")
+        assert loop.restarts_count == 0
+    assert seen == [(0, 0), (0, 0), (0, 1), (0, 2)]
+    assert await place.committed() == 3
 
 
 async def test_tracing(make_place, capsys, monkeypatch):
