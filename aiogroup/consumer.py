@@ -159,7 +159,7 @@ class Consumer:
         The default ends within the 30 s that Kubernetes gives a pod (`terminationGracePeriodSeconds`).
         With `drain` a record that another task holds may be finished first, for at most half of the time-out. A record
         whose task has ended, perhaps after it passed the record on, is not waited for: it is in the report, and comes
-        again.
+        again. Where no error is under way the event `records_left_in_hand` warns of what is left.
         `leave_group` overrides that dynamic members leave and static ones keep their name (KIP-345). Any later stop
         returns the first one's report.
 
@@ -180,7 +180,10 @@ class Consumer:
         try:
             engine = self._engine or self._starting
             if engine is not None:
-                report = await Shutdown(engine, timeout_ms, drain=drain, leave_group=leave_group).run()
+                has_failed = sys.exc_info()[0] is not None  # as in `finally`, or at the end of `async with`
+                report = await Shutdown(
+                    engine, timeout_ms, drain=drain, leave_group=leave_group, has_failed=has_failed
+                ).run()
             else:
                 report = StopReport()
         finally:

@@ -117,7 +117,7 @@ class Life:
                     await consumer.stop(self._policy.stop_timeout_ms)
                     return
                 restart_in_ms = self._fail(consumer, failure)
-                await consumer.stop(self._policy.stop_timeout_ms)
+                await _stop_failed(consumer, failure, self._policy.stop_timeout_ms)
                 self.consumer = None
                 if restart_in_ms is not None:
                     await self._make_next(restart_in_ms)
@@ -279,6 +279,14 @@ class Life:
             why = "consumer_failed" if isinstance(failure, AiogroupError) else "body_raised"
         lines = stack_of(failure)
         self.emit(events.LoopFailed(self.name, why, repr_of(failure), lines, restart_in_ms, in_hand))
+
+
+async def _stop_failed(consumer: Consumer, failure: BaseException, timeout_ms: int) -> None:
+    """Stop it under the error, which says why records are in hand: nothing warns of them."""
+    try:
+        raise failure  # noqa: TRY301 (for `stop` to see)
+    except BaseException:  # noqa: BLE001 (it is told)
+        await consumer.stop(timeout_ms)
 
 
 def _uncancelled() -> str:

@@ -189,6 +189,12 @@ class Partition(Lane):
         is_ahead = position is not None and committed is not None and position > committed.offset
         return self.ledger.has_unprocessed or is_ahead
 
+    @property
+    def has_processed(self) -> bool:
+        """Whether the application has processed a record of any of its lanes in this ownership."""
+        cursors = self.lanes.cursors if self.lanes is not None else ()
+        return self.ledger.has_processed or any(each.ledger.has_processed for each in cursors)
+
     # Leaders.
 
     def follow(self, leader: Leader) -> None:

@@ -139,7 +139,8 @@ class Ownership:
             self._revoking = frozenset()
         set_aside = self._context.assignment.blocks.set_aside & frozenset(tps)
         self._context.assignment.failed_commit |= self._context.delivery.in_hand().keys() & set_aside
-        uncommitted = tuple(sorted(self._committer.processed(leaving)))
+        processed = self._committer.processed([each for each in leaving if each.has_processed])
+        uncommitted = tuple(sorted(processed))
         if uncommitted and not self._context.config.enable_auto_commit:
             self._context.emit(events.UncommittedAtRevoke(uncommitted))
         self._remove(tps)
