@@ -22,10 +22,10 @@ from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.loop.threads import Threads
 from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
+from aiogroup.telemetry.counts import Totals
 from aiogroup.telemetry.event import repr_of
 from aiogroup.telemetry.events import Emit
 from aiogroup.telemetry.meter import Meter
-from aiogroup.telemetry.totals import Totals
 from aiogroup.values import dataclass
 
 __all__ = ["Context", "CurrentRebalance", "Inbox"]
