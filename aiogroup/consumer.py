@@ -34,6 +34,7 @@ from aiogroup.offsets.named_offsets import MAX_OFFSET, Offsets, read_offsets
 from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
 from aiogroup.runtime.build import build
 from aiogroup.runtime.delivery.merged import Merged, MergeSettings
+from aiogroup.runtime.delivery.paused import Paused
 from aiogroup.runtime.delivery.readers import is_request
 from aiogroup.runtime.engine import Engine
 from aiogroup.runtime.figures import figures_of, metrics_of
@@ -207,7 +208,7 @@ class Consumer(Generic[K, V]):
         The default ends within the 30 s that Kubernetes gives a pod (`terminationGracePeriodSeconds`).
         With `drain` a record that another task holds may be finished first, for at most half of the time-out. A record
         whose task has ended, perhaps after it passed the record on, is not waited for: it is in the report, and comes
-        again.
+        again. Where no error is under way the event `records_left_in_hand` warns of what is left.
         `leave_group` overrides that dynamic members leave and static ones keep their name (KIP-345). Any later stop
         returns the first one's report.
 
@@ -228,7 +229,10 @@ class Consumer(Generic[K, V]):
         try:
             engine = self._engine or self._starting
             if engine is not None:
-                report = await Shutdown(engine, timeout_ms, drain=drain, leave_group=leave_group).run()
+                has_failed = sys.exc_info()[0] is not None  # as in `finally`, or at the end of `async with`
+                report = await Shutdown(
+                    engine, timeout_ms, drain=drain, leave_group=leave_group, has_failed=has_failed
+                ).run()
             else:
                 report = StopReport()
         finally:
@@ -688,24 +692,37 @@ class Consumer(Generic[K, V]):
         `on_partitions_assigned`.
         """
         for partition in [self._owned(tp) for tp in partitions]:
-            partition.bar(Bar.PAUSED)
-            for cursor in partition.lanes.cursors if partition.lanes is not None else ():
-                cursor.bar(Bar.PAUSED)
+            partition.pause(Bar.PAUSED)
         self._running().context.interrupt()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Deliver again."""
+        """Deliver again what `pause` paused."""
         for partition in [self._owned(tp) for tp in partitions]:
-            partition.lift(Bar.PAUSED)
-            for cursor in partition.lanes.cursors if partition.lanes is not None else ():
-                cursor.lift(Bar.PAUSED)
+            partition.pause(Bar.PAUSED, when=False)
         self._running().context.fetchable.pulse()
         self._running().context.interrupt()
 
-    def paused(self) -> frozenset[TopicPartition]:
-        """The paused ones of the assigned partitions."""
+    def paused(self, *partitions: TopicPartition) -> Paused:
+        """The paused ones of the assigned partitions, or of these. `async with consumer.paused():` pauses them.
+
+        That block is for the time in which something that the application needs is down. It delivers nothing of these
+        partitions, or of all if none is named, also of those that are assigned meanwhile. It keeps the membership, as
+        if records were asked for: heartbeats, rebalances and callbacks go on, and `max_poll_interval_ms` does not run.
+        It marks nothing as processed: a record in hand stays in hand. Its end, also by an error or a cancellation,
+        delivers again what it paused; what `pause` paused stays paused. Blocks may be nested.
+
+        A record that is in hand in the block is not waited for by a rebalance or by `stop`, as nobody processes it: if
+        its partition is given up meanwhile, it comes again at the next owner. With `auto_ack=False`, where it is not
+        known which task holds a record, that goes for all that is in hand of these partitions: name those of your own.
+
+        Raises:
+            IllegalStateError: a named partition is not assigned.
+            ConsumerStoppedError: the consumer is stopped; also when the block is entered.
+        """
         meant = self._running().self_assignment
-        return frozenset(tp for tp in meant.names if (each := meant.partition(tp)) is not None and each.is_paused)
+        asked = [self._owned(tp).tp for tp in partitions] or meant.names
+        paused = (tp for tp in asked if (each := meant.partition(tp)) is not None and each.is_paused)
+        return Paused(paused, lambda: self._running().requests.paused(frozenset(partitions)))
 
     async def topics(self) -> frozenset[str]:
         """Every topic that this principal may see, asked of a broker now.

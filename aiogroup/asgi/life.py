@@ -95,7 +95,7 @@ class Life:
         self.has_ended = False
         self.restarts_count = 0
         self.restarts = Restarts()
-        self._name = name
+        self.name = name
         self._loop = loop
         self._policy = policy
         self._follow = follow
@@ -117,7 +117,7 @@ class Life:
                     await consumer.stop(self._policy.stop_timeout_ms)
                     return
                 restart_in_ms = self._fail(consumer, failure)
-                await consumer.stop(self._policy.stop_timeout_ms)
+                await _stop_failed(consumer, failure, self._policy.stop_timeout_ms)
                 self.consumer = None
                 if restart_in_ms is not None:
                     await self._make_next(restart_in_ms)
@@ -180,7 +180,7 @@ class Life:
                 attempts_count += 1
                 if now_ms() - told_at_ms >= TELL_AGAIN_MS:
                     told_at_ms = now_ms()
-                    self.emit(events.NoBrokerYet(self._name, str(error), attempts_count))
+                    self.emit(events.NoBrokerYet(self.name, str(error), attempts_count))
             await self._wait(now_ms() + doubled_ms(attempts_count, START_MOST_MS))
         return False
 
@@ -188,14 +188,14 @@ class Life:
         health = consumer.health()
         is_empty = health.status not in UNASSIGNED and not health.partitions_count and not health.missing_topics
         if is_empty and consumer.config.group_id is not None:
-            self.emit(events.NoPartitionAssigned(self._name))
+            self.emit(events.NoPartitionAssigned(self.name))
 
     def _why_ended(self, consumer: Consumer) -> Exception | None:
         """The failure that the body's return counts as, or `None` if the body was allowed to return."""
         if self._loop.may_end or self._is_stopped(consumer):
             return None
         return _BodyEndedError(
-            f"the body of {self._name!r} returned although nobody had called stop(); if it may, say Loop(may_end=True)"
+            f"the body of {self.name!r} returned although nobody had called stop(); if it may, say Loop(may_end=True)"
         )
 
     def _is_stopped(self, consumer: Consumer) -> bool:
@@ -248,7 +248,7 @@ class Life:
             await self._exit()
         fenced_at_ms = now_ms()
         while await self._wait(now_ms() + TELL_AGAIN_MS):
-            self.emit(events.FencedStill(self._name, now_ms() - fenced_at_ms))
+            self.emit(events.FencedStill(self.name, now_ms() - fenced_at_ms))
 
     async def _exit(self) -> bool:
         """End this process by its server; False if none has taken SIGTERM, as in tests."""
@@ -278,7 +278,15 @@ class Life:
         else:
             why = "consumer_failed" if isinstance(failure, AiogroupError) else "body_raised"
         lines = stack_of(failure)
-        self.emit(events.LoopFailed(self._name, why, repr_of(failure), lines, restart_in_ms, in_hand))
+        self.emit(events.LoopFailed(self.name, why, repr_of(failure), lines, restart_in_ms, in_hand))
+
+
+async def _stop_failed(consumer: Consumer, failure: BaseException, timeout_ms: int) -> None:
+    """Stop it under the error, which says why records are in hand: nothing warns of them."""
+    try:
+        raise failure  # noqa: TRY301 (for `stop` to see)
+    except BaseException:  # noqa: BLE001 (it is told)
+        await consumer.stop(timeout_ms)
 
 
 def _uncancelled() -> str:

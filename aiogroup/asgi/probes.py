@@ -25,6 +25,7 @@ SEVERITY: Final = {status: place for place, status in enumerate(HealthStatus)}
 UNASSIGNED: Final = frozenset(HealthStatus) - {
     HealthStatus.UNREACHABLE,
     HealthStatus.REBALANCING,
+    HealthStatus.PAUSED,
     HealthStatus.CATCHING_UP,
     HealthStatus.DEGRADED,
     HealthStatus.READY,
@@ -39,8 +40,9 @@ PLAIN_WHY: Final = {
     HealthStatus.UNREACHABLE: "the brokers do not answer",
     HealthStatus.JOINING: "the group has not given the consumer an assignment yet",
     HealthStatus.REBALANCING: "the group assigns its partitions anew",
+    HealthStatus.PAUSED: "the application has paused the consumer",
     HealthStatus.CATCHING_UP: "a backlog is read beside new records",
-    HealthStatus.DEGRADED: "some partitions or topics cannot be read",
+    HealthStatus.DEGRADED: "some partitions or topics cannot be read, or something that the application needs is down",
     HealthStatus.READY: "the consumer reads, or waits for records",
 }
 """For everybody who can reach a probe: without a name of a topic, group or host."""

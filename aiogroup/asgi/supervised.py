@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from aiogroup.asgi.life import Life
@@ -10,6 +12,8 @@ from aiogroup.asgi.probes import UNASSIGNED, Look
 from aiogroup.consumer import Consumer
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.structs import TopicPartition
+from aiogroup.telemetry import events
+from aiogroup.telemetry.event import Event
 from aiogroup.telemetry.figures import FiguresInSteps
 from aiogroup.telemetry.health import Health, HealthStatus, Since
 
@@ -23,6 +27,8 @@ NOT_STARTED: Final = Health(
     None,
     None,
 )
+MILDER: Final = frozenset({HealthStatus.PAUSED, HealthStatus.CATCHING_UP, HealthStatus.DEGRADED, HealthStatus.READY})
+"""What the application says with `degraded` is more than these say."""
 START_FAILED: Final = Health(HealthStatus.STARTING, "the start of the service failed", 0, None, None)
 NO_CONSUMER: Final = Health(HealthStatus.STARTING, "there is no consumer", 0, None, None)
 
@@ -38,6 +44,7 @@ class SupervisedLoop:
         self._since = Since()
         self._flowing_since = Since()
         self._assigned_in: int | None = None  # by its number: the consumer that was seen with an assignment
+        self._down: dict[str, tuple[int, int]] = {}  # what `degraded` names: in how many blocks, and since when
 
     def begin(self, life: Life) -> None:
         """Show this life from now on: the service begins, perhaps in another event loop, whose clock is another one."""
@@ -69,6 +76,37 @@ class SupervisedLoop:
         health = self._health_in(self._life)
         return dataclasses.replace(health, since_ms=self._since.ms(health.status, now_ms()))
 
+    @contextmanager
+    def degraded(self, what: str) -> Iterator[None]:
+        """Say that something the loop needs is down: `with service["billing"].degraded("database"):`.
+
+        A plain `with`, also in async code. Until its end the state is `degraded`, and `what` stands in
+        `/readyz?verbose`, `/state` and the page; both probes succeed, as a restart would not help. The event
+        `loop_degraded` is emitted when the first block with this name begins, `loop_recovered` when the last one ends.
+        Records are handed out as ever: see `Consumer.paused`.
+
+        Raises:
+            ValueError: `what` is empty, or no text.
+        """
+        if not isinstance(what, str) or not what:
+            raise ValueError(f"degraded() takes the name of what is down, as 'database', not {what!r}")
+        count, since_ms = self._down.get(what, (0, now_ms()))
+        self._down[what] = count + 1, since_ms
+        if not count:
+            self._emit(lambda name: events.LoopDegraded(name, what))
+        try:
+            yield
+        finally:
+            count, _ = self._down[what]
+            self._down[what] = count - 1, since_ms
+            if count == 1:
+                del self._down[what]
+                self._emit(lambda name: events.LoopRecovered(name, what, now_ms() - since_ms))
+
+    def _emit(self, event_of: Callable[[str], Event]) -> None:
+        if self._life is not None:
+            self._life.emit(event_of(self._life.name))
+
     def lags(self) -> dict[TopicPartition, int | None]:
         """The lag of each assigned partition, from local knowledge: as `Consumer.lags()`.
 
@@ -97,6 +135,7 @@ class SupervisedLoop:
             "since_heartbeat_ms": health.since_heartbeat_ms,
             "partitions_count": health.partitions_count,
             "missing_topics": health.missing_topics,
+            "degraded": tuple(self._down),
             "restarts_count": self.restarts_count,
         }
 
@@ -126,4 +165,8 @@ class SupervisedLoop:
             return dataclasses.replace(health, status=status, why="the service stops")
         if life.end is not None:
             return dataclasses.replace(health, status=life.end.status, why=life.end.why)
+        if self._down and health.status in MILDER:
+            is_whole = health.is_wholly_degraded or health.status is HealthStatus.PAUSED
+            why = f"degraded by the application: {', '.join(self._down)}; {health.why}"
+            return dataclasses.replace(health, status=HealthStatus.DEGRADED, why=why, is_wholly_degraded=is_whole)
         return health

@@ -118,9 +118,11 @@ class Delivery:
             self.close_cursor()
 
     def is_in_hand(self, tps: Collection[TopicPartition] | None = None) -> bool:
-        """The application holds a record (of one of these partitions) that is not processed."""
+        """The application holds a record (of one of these partitions) that is not processed, and may be processing it:
+        it is not one that `Consumer.paused` sets aside.
+        """
         self.settle()
-        return self._in_hand.holds(tps)
+        return self._in_hand.holds(tps, self._assignment.blocks.set_aside)
 
     def in_hand(self) -> dict[TopicPartition, int]:
         """How many records are in hand, by partition."""

@@ -91,9 +91,13 @@ class InHand:
                 lane.ledger.deliver((), slice_.records[upto - 1].offset + 1)
         self.iterated = last
 
-    def holds(self, tps: Collection[TopicPartition] | None = None) -> bool:
-        """Whether a record (of one of these partitions) is in hand."""
-        return any(each.ledger.has_unprocessed for each in self._lanes.values() if tps is None or each.tp in tps)
+    def holds(self, tps: Collection[TopicPartition] | None, but: Collection[TopicPartition]) -> bool:
+        """Whether a record (of one of the partitions `tps`) is in hand, and not of one of `but`."""
+        return any(
+            each.ledger.has_unprocessed and each.tp not in but
+            for each in self._lanes.values()
+            if tps is None or each.tp in tps
+        )
 
     def counts(self) -> dict[TopicPartition, int]:
         """How many records are in hand, by partition."""

@@ -8,7 +8,8 @@ from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from aiogroup.config import ResetPolicy
-from aiogroup.fetching.lane import Lane, LaneTally
+from aiogroup.fetching.blocks import Blocks
+from aiogroup.fetching.lane import Bar, Lane, LaneTally
 from aiogroup.fetching.partition import Partition
 from aiogroup.offsets.commit_errors import recreated_error
 from aiogroup.offsets.commit_order import Commit
@@ -98,6 +99,18 @@ class Assignment(LaneTable[Partition]):
         self._ownerships_count = 0
         self._former: dict[TopicPartition, tuple[UUID | None, int]] = {}
         self.failed_commit: set[TopicPartition] = set()
+        self.blocks = Blocks()
+
+    def put(self, lanes: Iterable[Partition]) -> None:
+        added = tuple(lanes)
+        for partition in added:
+            partition.pause(Bar.SUSPENDED, when=self.blocks.cover(partition.tp))
+        super().put(added)
+
+    def suspend(self) -> None:
+        """The application entered or left a block that pauses: pause what the blocks cover now, and nothing else."""
+        for partition in self:
+            partition.pause(Bar.SUSPENDED, when=self.blocks.cover(partition.tp))
 
     def was_owned(self, tp: TopicPartition) -> bool:
         """Whether the partition was ours, among the latest `FORMER_COUNT` that were given up, and is not now."""

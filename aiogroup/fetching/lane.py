@@ -20,13 +20,16 @@ from aiogroup.fetching.target import FetchTarget
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.structs import TopicPartition
 
-__all__ = ["LIFTED_BY_A_MOVE", "Bar", "Lane", "LaneTally", "LogBounds"]
+__all__ = ["LIFTED_BY_A_MOVE", "PAUSES", "Bar", "Lane", "LaneTally", "LogBounds"]
 
 
 class Bar(Enum):
     """Why no records of a lane are handed out."""
 
     PAUSED = auto()
+    """By `pause`, until `resume`."""
+    SUSPENDED = auto()
+    """By a block `async with consumer.paused()`, until its end."""
     HELD = auto()
     """Its position comes from the reset policy, and must be committed before records are handed out."""
     NEW = auto()
@@ -36,6 +39,14 @@ class Bar(Enum):
     DELAYED = auto()
     """A record that failed waits for its redelivery."""
 
+    @property
+    def shown(self) -> str:
+        """Its word in pages and documents."""
+        return "paused" if self in PAUSES else self.name.lower()
+
+
+PAUSES: Final = frozenset({Bar.PAUSED, Bar.SUSPENDED})
+"""The application wants nothing of the lane."""
 
 LIFTED_BY_A_MOVE: Final = frozenset({Bar.HELD, Bar.DELAYED})
 """These bars are about the position at which they were set."""
@@ -111,7 +122,7 @@ class Lane:
 
     @property
     def is_paused(self) -> bool:
-        return bool(self.bars) and Bar.PAUSED in self.bars
+        return bool(self.bars) and not self.bars.isdisjoint(PAUSES)
 
     def bar(self, why: Bar, *, when: bool = True) -> None:
         """Hand out no records for the reason `why`. If `when` is False the reason does not hold (any more), and the bar

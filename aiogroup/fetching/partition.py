@@ -10,7 +10,7 @@ from aiogroup.config import ResetPolicy
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.beside import LanesBeside
 from aiogroup.fetching.epochs import NO_EPOCH
-from aiogroup.fetching.lane import LIFTED_BY_A_MOVE, Lane, LaneTally
+from aiogroup.fetching.lane import LIFTED_BY_A_MOVE, Bar, Lane, LaneTally
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.fetching.truncation import NO_LEADER, EpochEnd, Leader, Search, confirms, is_news, must_check
 from aiogroup.offsets.commit_plan import Committed
@@ -79,6 +79,12 @@ class Partition(Lane):
             return False
         lanes = self.lanes
         return lanes is None or lanes.waits_for is None or lanes.waits_for.is_delivered
+
+    def pause(self, why: Bar, *, when: bool = True) -> None:
+        """As `bar`, of this lane and of the ranges beside it; `why` is one of `PAUSES`."""
+        self.bar(why, when=when)
+        for cursor in self.lanes.cursors if self.lanes is not None else ():
+            cursor.bar(why, when=when)
 
     @property
     def waits_for_range(self) -> bool:
@@ -182,6 +188,12 @@ class Partition(Lane):
         position, committed = self.position, self.committed
         is_ahead = position is not None and committed is not None and position > committed.offset
         return self.ledger.has_unprocessed or is_ahead
+
+    @property
+    def has_processed(self) -> bool:
+        """Whether the application has processed a record of any of its lanes in this ownership."""
+        cursors = self.lanes.cursors if self.lanes is not None else ()
+        return self.ledger.has_processed or any(each.ledger.has_processed for each in cursors)
 
     # Leaders.
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from aiogroup.errors import RecordDeserializationError
-from aiogroup.fetching.lane import Bar, Lane, LaneTally
+from aiogroup.fetching.lane import PAUSES, Bar, Lane, LaneTally
 from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.records.decode import PartitionDecoder
 
@@ -34,7 +34,7 @@ class RangeCursor(Lane):
         self.start = start
         self.end = end
         self.former: RangeCursor | None = None
-        self.bar(Bar.PAUSED, when=live.is_paused)
+        self.bars |= live.bars & PAUSES
         self.topic_id = live.topic_id
         self._begin_at(start, leader_epoch)
 

@@ -32,10 +32,11 @@ MOST_NOTED: Final = 1_000
 
 
 class Ledger:
-    __slots__ = ("_acked", "_done_count", "_is_closed", "_runs", "delivered", "position")
+    __slots__ = ("_acked", "_done_count", "_is_closed", "_runs", "_since", "delivered", "position")
 
     def __init__(self, position: int) -> None:
         self.position = position
+        self._since = position  # where the application put it
         self.delivered = position  # after the last record that was handed out; `position` may be further
         self._runs: deque[Sequence[int]] = deque()  # in hand: mostly ranges, so that a batch costs one entry
         self._done_count = 0  # how many offsets of the first run are processed, never all of them
@@ -57,6 +58,11 @@ class Ledger:
     def has_unprocessed(self) -> bool:
         """The application holds a record that it has not acknowledged."""
         return bool(self._runs)
+
+    @property
+    def has_processed(self) -> bool:
+        """A record that was handed out is processed; none of those before the last seek counts."""
+        return min(self.committable, self.delivered) > self._since
 
     def deliver(self, offsets: Sequence[int], position: int) -> None:
         """Records with these ascending offsets were handed out; `position` is the next offset that could be."""
@@ -97,7 +103,7 @@ class Ledger:
     def move(self, position: int) -> None:
         """The application seeks to `position`: records in hand are taken back, and do not count as processed."""
         self.process_all()
-        self.position = position
+        self.position = self._since = position
         self.delivered = min(self.delivered, position)
 
     def close(self) -> None:

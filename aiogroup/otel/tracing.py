@@ -44,7 +44,7 @@ _GETTER: Final = _Getter()
 
 class Tracing:
     """An observer that makes a `process` span for each record, current in the loop's body, and a span for each `poll`
-    and `commit`.
+    that got records or failed, and each `commit`.
 
     Args:
         tracer_provider: the global one by default.
@@ -96,6 +96,8 @@ class Tracing:
     def on_poll(
         self, records: Records | None, began_ns: int, duration_ns: int, error: str | None, whose: Whose
     ) -> None:
+        if records is not None and not records.count and error is None:
+            return  # a service that polls an idle topic has nothing else
         topics = {tp.topic for tp in records or ()}
         attributes = attributes_of("poll", "receive", topics, whose)
         if records is not None:

@@ -42,7 +42,7 @@ class Inside:
             passed = partition.position
             if passed is not None and partition.lanes is not None:
                 passed += sum(each.ledger.position for each in partition.lanes.cursors)
-            yield LagInside(partition.tp, self._engine.offset_queries.known_lag(partition), passed)
+            yield LagInside(partition.tp, self._engine.offset_queries.known_lag(partition), passed, _left(partition))
 
     def partitions(self) -> Iterator[PartitionInside]:
         for partition in self._assigned():
@@ -67,13 +67,18 @@ class Inside:
             begin=partition.log.begin_offset,
             end=partition.log.last_offset(read_committed=engine.context.config.read_committed),
             lag=engine.offset_queries.known_lag(partition),
+            catch_up_lag=_left(partition),
             lag_age_ms=None if heard_at_ms is None else now_ms() - heard_at_ms,
             held_count=sum(each.in_hand_count for each in ledgers),
             held_from=min((each.committable for each in ledgers if each.has_unprocessed), default=None),
             state=partition.state,
-            withheld=tuple(sorted(each.name.lower() for each in partition.bars)),
+            withheld=tuple(sorted({each.shown for each in partition.bars})),
             error=partition.target.error if partition.error is None else str(partition.error),
             ranges=() if progress is None else progress.ranges,
             range_per_second=None if progress is None else progress.per_second,
             range_left_ms=None if progress is None else progress.left_ms,
         )
+
+
+def _left(partition: Partition) -> int | None:
+    return None if partition.lanes is None else partition.lanes.left_count

@@ -58,11 +58,7 @@ def health_of(engine: Engine | None, ending: HealthStatus | None, since: Since) 
 
 def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: int) -> _State:
     """The state of a consumer that has neither failed nor stopped, and the reason."""
-    subscription, status, why = engine.subscription, group.status, group.why
-    if subscription.is_empty:
-        status, why = HealthStatus.JOINING, "nothing is subscribed or assigned"
-    elif subscription.pattern is not None and not subscription.names():
-        why += f"; no topic matches {subscription.pattern.pattern!r}"
+    status, why = _of_group(engine, group)
     forbidden = [each.tp for each in engine.context.assignment if each.target.error == FORBIDDEN]
     unread = sorted({tp.topic for tp in forbidden} | engine.following.topics.forbidden())
     reads_nothing = bool(missing or unread) and engine.following.topics_named() <= {*missing, *unread}
@@ -90,6 +86,18 @@ def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: in
     stands = {*group.held, *forbidden}
     is_all = reads_nothing or (bool(stands) and len(stands) == len(engine.context.assignment))
     return _State(HealthStatus.DEGRADED, why, is_all)
+
+
+def _of_group(engine: Engine, group: GroupHealth) -> tuple[HealthStatus, str]:
+    """The state by what the group and the application say, without a look at topics and brokers."""
+    subscription, assignment, status, why = engine.subscription, engine.context.assignment, group.status, group.why
+    if subscription.is_empty:
+        return HealthStatus.JOINING, "nothing is subscribed or assigned"
+    if status is HealthStatus.READY and assignment and all(each.is_paused for each in assignment):
+        status, why = HealthStatus.PAUSED, "the application has paused all partitions"
+    if subscription.pattern is not None and not subscription.names():
+        why += f"; no topic matches {subscription.pattern.pattern!r}"
+    return status, why
 
 
 def _since_request_ms(engine: Engine, now: int) -> int | None:

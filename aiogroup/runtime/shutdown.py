@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from aiogroup.runtime.departure import Leaver
 from aiogroup.runtime.engine import Engine
@@ -35,13 +36,24 @@ class StopReport:
         return not (self.not_committed or self.in_hand or self.problems)
 
 
+SAY_SO: Final = (
+    "these records come again. If they are processed, say so before stop(): ask for the next record, or await "
+    "consumer.commit(); with auto_ack=False record.ack()"
+)
+
+
 class Shutdown:
-    def __init__(self, engine: Engine, timeout: int, *, drain: bool, leave_group: bool | None) -> None:
+    """`has_failed`: an error of the application is under way, so it knows why records are in hand."""
+
+    def __init__(
+        self, engine: Engine, timeout: int, *, drain: bool, leave_group: bool | None, has_failed: bool
+    ) -> None:
         self._engine = engine
         self._context = engine.context
         self._stages = Stages(timeout)
         self._drain = drain
         self._leave_group = leave_group
+        self._has_failed = has_failed
 
     async def run(self) -> StopReport:
         context, stages = self._context, self._stages
@@ -50,12 +62,13 @@ class Shutdown:
         context.is_draining = self._drain
         not_committed: dict[TopicPartition, int] = {}
         in_hand: dict[TopicPartition, int] = {}
+        set_aside = context.assignment.blocks.set_aside
         try:
             await stages.run("hand-over", self._wait_for_hand_over(), stages.timeout // 2)
             await group.come_to_rest(stages)
             context.is_draining = False
             group.end_tasks()
-            in_hand = context.delivery.in_hand()
+            in_hand, set_aside = context.delivery.in_hand(), context.assignment.blocks.set_aside
             not_committed = await group.leave(stages, leave_group=self._leave_group)
         finally:
             context.is_draining = False
@@ -63,6 +76,8 @@ class Shutdown:
         not_raised = (f"not raised any more: {repr_of(error)}" for error in context.inbox.take_rest())
         problems = (*stages.problems, *not_raised)
         report = StopReport(not_committed, in_hand, problems)
+        if left := {} if self._has_failed else {tp: in_hand[tp] for tp in in_hand.keys() - set_aside}:
+            context.emit(events.RecordsLeftInHand(tuple(sorted(left)), sum(left.values()), SAY_SO))
         context.emit(events.ConsumerStopped(report.is_clean, now_ms() - stages.started_at_ms))
         return report
 

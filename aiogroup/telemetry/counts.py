@@ -6,9 +6,9 @@ from bisect import bisect_left
 from typing import Final
 
 from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Event
+from aiogroup.telemetry.event import Emit, Event
 
-__all__ = ["BOUNDS_MS", "Counts", "Durations", "DurationsBy"]
+__all__ = ["BOUNDS_MS", "Counts", "Durations", "DurationsBy", "Totals"]
 
 BOUNDS_MS: Final = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
 """The upper bounds of the buckets: from a commit to a rebalance that waits for a whole poll interval."""
@@ -75,3 +75,51 @@ class Counts:
                 self.rebalances.note(event.reason, event.duration_ms)
             case events.EventLoopBlocked():
                 self.loop_blocked.note(event.blocked_ms)
+
+
+class Totals:
+    """Passes every event on to `emit`, and adds up those of single partitions until `tell`: a person wants one line for
+    an assignment, not one for each of its partitions.
+    """
+
+    def __init__(self, emit: Emit) -> None:
+        self._pass_on = emit
+        self._forget()
+
+    def _forget(self) -> None:
+        self._from_policy_count = self._new_count = self._catching_up_count = self._pending_count = 0
+        self._recreated_count = 0
+        self._recreated: set[str] = set()
+        self._has_some = False
+
+    def emit(self, event: Event) -> None:
+        self._pass_on(event)
+        match event:
+            case events.PositionFromPolicy():
+                self._from_policy_count += len(event.partitions)
+            case events.NewPartitionFromEarliest():
+                self._new_count += 1
+            case events.CatchUpStarted():
+                self._catching_up_count += 1
+                self._pending_count += event.records_count
+            case events.TopicRecreated():
+                self._recreated_count += 1
+                self._recreated.add(event.topic)
+            case _:
+                return
+        self._has_some = True
+
+    def tell(self) -> None:
+        """Emit the totals, if there are some, and begin anew."""
+        if not self._has_some:
+            return
+        totals = events.PartitionsStarted(
+            self._from_policy_count,
+            self._new_count,
+            self._catching_up_count,
+            self._pending_count,
+            self._recreated_count,
+            tuple(sorted(self._recreated)),
+        )
+        self._forget()
+        self._pass_on(totals)

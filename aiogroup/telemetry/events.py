@@ -6,13 +6,14 @@ The class name in snake case is the log key, the fields are the log's fields, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry.event import Emit, Event, Level, Observer
 from aiogroup.telemetry.recovery_events import (
     CatchUpDone,
     CatchUpStarted,
+    CaughtUp,
     ForeignToken,
     HandOffOverdue,
     JobProgressed,
@@ -25,6 +26,7 @@ from aiogroup.values import dataclass
 __all__ = [
     "CatchUpDone",
     "CatchUpStarted",
+    "CaughtUp",
     "Emit",
     "Event",
     "ForeignToken",
@@ -35,6 +37,9 @@ __all__ = [
     "RangeTruncated",
     "RangesDropped",
 ]
+
+RECREATED: Final = "the topic was deleted and recreated"
+"""Why positions are reset if it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +257,7 @@ class UncommittedAtRevoke(Event):
 class PositionFromPolicy(Event):
     """Nothing was committed for these partitions: the policy said where to start. `offsets` are in the same order."""
 
+    LEVEL: ClassVar[Level] = "debug"
     partitions: tuple[TopicPartition, ...]
     offsets: tuple[int, ...]
     policy: str
@@ -280,6 +286,35 @@ class OffsetReset(Event):
     why: str
     skipped_count: int
 
+    @property
+    def level(self) -> Level:
+        return "debug" if self.why == RECREATED else self.LEVEL  # `PartitionsStarted` warns of these topics
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsStarted(Event):
+    """Where partitions go on that do not simply go on at their committed offset: the totals of one assignment.
+
+    Each partition has an event of its own at the level debug: `position_from_policy`, `new_partition_from_earliest`,
+    `catch_up_started` and `topic_recreated`.
+    """
+
+    from_policy_count: int
+    """Nothing was committed for these partitions, so the reset policy chose."""
+    new_count: int
+    """These were added to their topic while it was read, and begin at their first record."""
+    catching_up_count: int
+    """Ranges of these are pending, and are read beside new records (KIP-333)."""
+    pending_count: int
+    """How many offsets are in these ranges."""
+    recreated_count: int
+    """The topics of these were deleted and recreated, and are read anew."""
+    recreated_topics: tuple[str, ...]
+
+    @property
+    def level(self) -> Level:
+        return "warning" if self.recreated_topics else self.LEVEL
+
 
 @dataclass(frozen=True, slots=True)
 class TopicRecreated(Event):
@@ -288,7 +323,7 @@ class TopicRecreated(Event):
     `position` is `None` if it was not known. `old_topic_id` is "" if only the checksum of a token shows the change.
     """
 
-    LEVEL: ClassVar[Level] = "warning"
+    LEVEL: ClassVar[Level] = "debug"
     topic: str
     partition: int
     position: int | None
@@ -315,6 +350,7 @@ class LogTruncated(Event):
 
 @dataclass(frozen=True, slots=True)
 class NewPartitionFromEarliest(Event):
+    LEVEL: ClassVar[Level] = "debug"
     topic: str
     partition: int
 
@@ -441,6 +477,18 @@ class TaskFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsLeftInHand(Event):
+    """`stop` has ended, and the application held records that were not said to be processed, though no error was under
+    way: they come again.
+    """
+
+    LEVEL: ClassVar[Level] = "warning"
+    partitions: tuple[TopicPartition, ...]
+    records_count: int
+    what_to_do: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerStopped(Event):
     clean: bool
     duration_ms: int
@@ -505,6 +553,24 @@ class LoopFailed(Event):
     traceback: str
     restart_in_ms: int | None
     in_hand: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDegraded(Event):
+    """The application said that something which a loop needs is down: `service[name].degraded(what)`."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    consumer: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRecovered(Event):
+    """The application's block `degraded(what)` has ended."""
+
+    consumer: str
+    what: str
+    duration_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ class LagInside:
     tp: TopicPartition
     lag: int | None
     passed: int | None
+    catch_up_lag: int | None
+    """The part of it that is the catch-up lane's; `None` without such a lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class PartitionInside:
     begin: int | None
     end: int | None
     lag: int | None
+    catch_up_lag: int | None
+    """The part of it that is the catch-up lane's; `None` without such a lane."""
     lag_age_ms: int | None
     """How old the knowledge of the end is."""
     held_count: int

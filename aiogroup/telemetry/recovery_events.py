@@ -8,8 +8,8 @@ from aiogroup.telemetry.event import Event, Level
 from aiogroup.values import dataclass
 
 __all__ = [
-    "CatchUpDone", "CatchUpStarted", "ForeignToken", "HandOffOverdue", "JobProgressed", "RangeDone", "RangeTruncated",
-    "RangesDropped",
+    "CatchUpDone", "CatchUpStarted", "CaughtUp", "ForeignToken", "HandOffOverdue", "JobProgressed", "RangeDone",
+    "RangeTruncated", "RangesDropped",
 ]  # fmt: skip
 
 
@@ -17,6 +17,7 @@ __all__ = [
 class CatchUpStarted(Event):
     """The ranges `pending` are read beside the live lane, which goes on at `live_offset`; counts are of offsets."""
 
+    LEVEL: ClassVar[Level] = "debug"
     topic: str
     partition: int
     pending: tuple[tuple[int, int], ...]
@@ -27,6 +28,7 @@ class CatchUpStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RangeDone(Event):
+    LEVEL: ClassVar[Level] = "debug"
     topic: str
     partition: int
     start_offset: int
@@ -36,8 +38,17 @@ class RangeDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class CatchUpDone(Event):
+    LEVEL: ClassVar[Level] = "debug"
     topic: str
     partition: int
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp(Event):
+    """Nothing is pending any more: the backlogs of `partitions_count` partitions are processed, after `duration_ms`."""
+
+    partitions_count: int
     duration_ms: int
 
 
@@ -78,6 +89,7 @@ class ForeignToken(Event):
 class JobProgressed(Event):
     """The second commit log says that a batch job has done `done_count` offsets; `left_count` are pending still."""
 
+    LEVEL: ClassVar[Level] = "debug"
     topic: str
     partition: int
     done_count: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
@@ -174,6 +175,72 @@ def test_rebalancing_is_ready_and_under_flowing_not_after_30_s():
         assert await place.until("ready") == ("ready", 200, 200, 200)
 
     plays(script, request_timeout_ms=90_000)
+
+
+def test_paused_is_alive_and_under_flowing_not_ready_after_30_s():
+    async def script(place):
+        await place.until("ready")
+        place.broker.produce("orders", b"while it is down")
+        assert await place.until("paused") == ("paused", 200, 200, 200)
+        body = (await get(place.assigned, "/readyz")).body
+        assert body["why"] == "the application has paused the consumer"
+        assert await place.stay(29) == ("paused", 200, 200, 200)
+        assert await place.stay(2) == ("paused", 200, 200, 503)
+        assert await place.stay(200) == ("paused", 200, 200, 503), "the poll interval is 60 s"
+        assert (await get(place.assigned, "/readyz")).body["since_ms"] == pytest.approx(231_000, abs=1_000)
+        up.set()
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+
+    async def waits(consumer):
+        async for _ in consumer:
+            async with consumer.paused():
+                await up.wait()
+
+    up = asyncio.Event()
+    plays(script, waits)
+
+
+def test_degraded_by_the_application_names_what_is_down():
+    async def script(place):
+        await place.until("ready")
+        place.broker.produce("orders", b"while it is down")
+        assert await place.until("degraded") == ("degraded", 200, 200, 200)
+        loop = place.assigned["loop"]
+        assert loop.health().why == "degraded by the application: database; the application has paused all partitions"
+        assert loop.consumer.health().status == "paused"
+        assert await place.stay(29) == ("degraded", 200, 200, 200)
+        assert await place.stay(2) == ("degraded", 200, 200, 503)
+        up.set()
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+
+    async def waits(consumer):
+        async for _ in consumer:
+            loop = next(each for each in services() if each.consumer is consumer)
+            with loop.degraded("database"):
+                async with consumer.paused():
+                    await up.wait()
+
+    def services():
+        return [each["loop"] for each in places[0]]
+
+    up, places = asyncio.Event(), []
+
+    async def begins(place):
+        places.append((place.assigned, place.flowing))
+        await script(place)
+
+    plays(begins, waits)
+
+
+def test_degraded_without_a_pause_flows():
+    async def script(place):
+        await place.until("ready")
+        with place.flowing["loop"].degraded("cache"), place.assigned["loop"].degraded("cache"):
+            assert await place.stay(100) == ("degraded", 200, 200, 200)
+            assert place.flowing["loop"].health().why == "degraded by the application: cache; reads"
+        assert await place.answers() == ("ready", 200, 200, 200)
+
+    plays(script)
 
 
 def test_parked_is_not_ready_and_dead_after_60_s_until_the_handler_returns():

@@ -70,7 +70,7 @@ def test_long_values_are_cut():
 def test_samples_are_ten_minutes_long():
     journal = Journal()
     for second in range(SAMPLES_COUNT + 5):
-        journal.sample("billing", LagSample(second, 1, None))
+        journal.sample("billing", LagSample(second, 1, None, None))
     found = journal.samples()["billing"]
     assert (len(found), found[0].at_ms) == (SAMPLES_COUNT, 5)
     assert [each.at_ms for each in journal.samples(SAMPLES_COUNT + 2)["billing"]] == [

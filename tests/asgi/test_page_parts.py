@@ -11,12 +11,13 @@ from hashlib import sha256
 
 import pytest
 
-from aiogroup import ConfigError, Consumer
+from aiogroup import ConfigError, Consumer, HealthStatus
 from aiogroup.asgi import Loop, Service
 from aiogroup.asgi.page.html import HTML
 from tests.support.asgi import get_raw
 
 TEXT = HTML.decode()
+CURRENT = "The head is current: new records are read as they come, and the backlog beside them."
 
 
 async def read(_):
@@ -77,6 +78,42 @@ def test_a_field_of_an_event_is_a_text_in_which_ranges_are_ranges(value, text):
     code += re.search(r"const field = .*?;\n", TEXT, re.DOTALL)[0]
     script = f"{code} process.stdout.write(field({json.dumps(value)}))"
     assert subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True).stdout == text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node was found: apt-get install nodejs")
+@pytest.mark.parametrize(
+    ("sample", "live", "text"),
+    [
+        (
+            [0, 500, 20.0, 500],
+            0,
+            CURRENT,
+        ),
+        (
+            [0, 520, 20.0, 500],
+            20,
+            CURRENT,
+        ),
+        ([0, 1_500, 20.0, 500], 1_000, "The head is 1,000 records behind, and the backlog is read beside it."),
+        ([0, 7, None, None], 7, "The head is 7 records behind, and the backlog is read beside it."),
+        ([0, None, None, None], None, "How far the head is behind is not known."),
+    ],
+)
+def test_the_head_is_told_apart_from_the_backlog(sample, live, text):
+    code = "".join(re.search(f"const {name} = .*?;\n", TEXT, re.DOTALL)[0] for name in ("known", "count", "headLag"))
+    code += re.search(r"const headText = .*?`;\n", TEXT, re.DOTALL)[0]
+    code += f"const sample = {json.dumps(sample)}, live = headLag(sample);"
+    script = f"{code} process.stdout.write(JSON.stringify([live, headText(live, sample[2], 2)]))"
+    told = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True).stdout
+    assert json.loads(told) == [live, text]
+
+
+def test_every_state_has_a_colour_and_every_colour_a_meaning():
+    (tones,) = re.findall(r"const TONES = \{(.*?)\};", TEXT, re.DOTALL)
+    assert {name for name, _ in re.findall(r"(\w+): \"(\w+)\"", tones)} == set(HealthStatus)
+    legends = re.findall(r"legend\((\[.*?\])\)", TEXT)
+    shown = {colour for each in legends for colour, _ in re.findall(r'\["(\w*)", "([^"]+)"\]', each)}
+    assert shown == {"fill", "good", "warn", "bad", "read", ""}
 
 
 async def test_closed_access_tells_nothing():

@@ -24,6 +24,8 @@ STATES = [
     ("joining", 900_000, False, False, 900_000, True, False, False),
     ("rebalancing", 0, False, False, 29_999, True, True, True),
     ("rebalancing", 0, False, False, 30_000, True, True, False),
+    ("paused", 900_000, False, False, 29_999, True, True, True),
+    ("paused", 900_000, False, False, 30_000, True, True, False),
     ("catching_up", 900_000, False, False, 0, True, True, True),
     ("degraded", 900_000, False, False, 0, True, True, True),
     ("degraded", 900_000, False, True, 29_999, True, True, True),

@@ -195,7 +195,8 @@ def test_partitions_deadlines_samples_and_rebalances():
             assert (loop["group"], loop["generation"], loop["subscription"]) == ("billing", 1, ["orders"])
             samples = found["samples"]["billing"]
             assert 9 <= len(samples) <= 16
-            at_ms, lag, per_second = samples[-1]
+            at_ms, lag, per_second, catch_up_lag = samples[-1]
+            assert catch_up_lag is busy["catch_up_lag"] is None, "there are no lanes"
             assert lag == pytest.approx(busy["lag"], abs=4)
             assert 1 <= per_second <= 3
             later = await state_of(service, b"samples_after=%d" % at_ms)
@@ -260,6 +261,10 @@ def test_pending_ranges_are_shown():
             ((start, end),) = rows[0]["ranges"]
             assert 10 < start < end <= 410
             assert rows[0]["range_left_ms"] > 0
+            assert rows[0]["catch_up_lag"] == rows[0]["lag"] == pytest.approx(end - start, abs=1)
+            assert rows[1]["catch_up_lag"] == 0
+            sample = (await state_of(service))["samples"]["billing"][-1]
+            assert sample[3] == pytest.approx(sample[1], abs=1)
             assert (rows[0]["position"], rows[0]["end"]) == (410, 410)
 
     plays(script)

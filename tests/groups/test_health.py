@@ -58,7 +58,7 @@ async def test_who_wants_no_record_waits_for_no_answer(group):
     await until(lambda: member.partitions)
     member.call("pause", *member.consumer.assignment())
     await sleep_ms(2 * SILENT_MS)
-    assert status(member) is HealthStatus.READY
+    assert status(member) is HealthStatus.PAUSED
     member.call("resume", *member.consumer.assignment())
     assert status(member) is HealthStatus.READY
 

@@ -55,10 +55,41 @@ def run(page):
 
 def test_each_page_fits_a_screen_and_is_linked():
     index = (ROOT / "docs/index.md").read_text()
-    assert len(PAGES) == 16
+    assert len(PAGES) == 17
     for page, text in PAGES.items():
         assert len(text.splitlines()) <= 80, page
         assert f"(how-to-{page}.md)" in index
+
+
+async def test_dependency_down(make_place):
+    place, seen, is_up = make_place(2), [], asyncio.Event()
+
+    async def charge(record):
+        seen.append((record.partition, record.offset))
+        if not is_up.is_set():
+            raise ConnectionError
+
+    async def asked():
+        return is_up.is_set()
+
+    limit_ms = 1_000
+    short = {"session_timeout_ms": limit_ms, "max_poll_interval_ms": limit_ms, "auto_commit_interval_ms": 20}
+    await place.produce(range(3))
+    service = run("dependency-down")["service_of"](lambda: place.consumer(**short), charge, asked)
+    async with service.running():
+        loop = service["billing"]
+        await eventually(lambda: loop.health().status == "degraded")
+        await eventually(lambda: loop.health().since_ms > 2 * limit_ms)
+        assert loop.consumer.health().status == "paused"
+        assert "database" in loop.health().why
+        assert seen == [(0, 0)]
+        assert await place.committed() in (None, 0)
+        is_up.set()
+        await eventually(lambda: len(seen) == 4)
+        await eventually(lambda: loop.health().status == "ready")
+        assert loop.restarts_count == 0
+    assert seen == [(0, 0), (0, 0), (0, 1), (0, 2)]
+    assert await place.committed() == 3
 
 
 async def test_tracing(make_place, capsys, monkeypatch):

@@ -29,7 +29,7 @@ from opentelemetry.sdk.trace.sampling import (
     SamplingResult,
 )
 
-from aiogroup import Consumer, LogContext
+from aiogroup import ConcurrentConsumptionError, Consumer, LogContext
 from aiogroup.embedded import Broker
 from aiogroup.native import Cursor
 from aiogroup.otel import LINKS_LIMIT, SCHEMA_URL, Metering, Tracing
@@ -465,3 +465,20 @@ async def test_a_wall_clock_that_steps_back_makes_no_duration_wrong(broker, span
     for name in ("poll orders", "commit"):
         (span,) = spans.ended(name)
         assert 0 < span.end_time - span.start_time < 60e9
+
+
+async def test_an_empty_poll_has_no_span_and_one_that_fails_has(broker, spans):
+    async with consumer_of(broker, Tracing(spans.provider)) as consumer:
+        assert not (await consumer.getmany(timeout_ms=0)).count
+        assert not (await consumer.poll(0)).count
+        assert spans.ended("poll") == []
+        broker.produce("orders", b"")
+        assert (await consumer.getmany(timeout_ms=5_000)).count
+        assert len(spans.ended("poll orders")) == 1
+        waiting = asyncio.ensure_future(consumer.poll(5_000))
+        await asyncio.sleep(0)
+        with pytest.raises(ConcurrentConsumptionError):
+            await consumer.poll(0)
+        (failed,) = spans.ended("poll")
+        assert failed.attributes["error.type"] == "ConcurrentConsumptionError"
+        waiting.cancel()

@@ -1,7 +1,7 @@
 """What a service remembers for those who look later: its newest events and samples, in bounded memory.
 
-Nothing is remembered in a service without `access`, since nobody may look. Events at the level debug are left out: a
-service that commits after each record has thousands of them a second.
+Nothing is remembered in a service without `access`, since nobody may look. Events that come all the time are left out:
+a service that commits after each record has thousands of them a second.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.structs import TopicPartition
+from aiogroup.telemetry import events
 from aiogroup.telemetry.event import Event
 
 __all__ = ["Journal", "LagSample", "fitting", "plain", "shown"]
@@ -21,17 +22,26 @@ EVENTS_COUNT: Final = 500
 EVENTS_CHARS: Final = 400_000
 SAMPLES_COUNT: Final = 600
 """Ten minutes, at one a second."""
+ROUTINE: Final = (
+    events.HeartbeatSent, events.HeartbeatAcknowledged, events.OffsetsCommitted, events.MemberMoved,
+    events.MergeEnforced,
+)  # fmt: skip
+"""They come all the time, and are not remembered."""
 TEXT_CHARS: Final = 4_000
 NAMES_COUNT: Final = 100
 """How many items of a list or mapping are kept: an event may name a thousand partitions."""
 
 
 class LagSample(NamedTuple):
-    """How a loop was at one moment: milliseconds since the epoch, its lag, and records a second since the last one."""
+    """How a loop was at one moment: milliseconds since the epoch, its lag, and records a second since the last one.
+
+    `catch_up_lag` is the part of the lag that catch-up lanes read (KIP-333); `None` where there are none.
+    """
 
     at_ms: int
     lag: int | None
     per_second: float | None
+    catch_up_lag: int | None
 
 
 class Journal:
@@ -47,7 +57,7 @@ class Journal:
 
     def note(self, loop: str, group_id: str | None, client_id: str, event: Event) -> None:
         """Remember an event of the loop with this name."""
-        if event.level == "debug":
+        if isinstance(event, ROUTINE):
             return
         self.last_number += 1
         about = {

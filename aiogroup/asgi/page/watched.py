@@ -57,12 +57,14 @@ class Watched:
         """Count how far the partitions have come since the last sample."""
         now, before, began_at_ms = now_ms(), self._passed, self._passed_at_ms
         passed: dict[TopicPartition, int] = {}
-        lag, is_known, moved_count = 0, inside is not None, 0
+        lag, catch_up, is_known, moved_count = 0, None, inside is not None, 0
         seconds = 0.0 if began_at_ms is None else (now - began_at_ms) / 1_000
         per_second: dict[TopicPartition, float] = {}
         async for each in in_steps(() if inside is None else inside.lags()):
             is_known = is_known and each.lag is not None
             lag += each.lag or 0
+            if each.catch_up_lag is not None:
+                catch_up = (catch_up or 0) + each.catch_up_lag
             if each.passed is None:
                 continue
             passed[each.tp] = each.passed
@@ -72,7 +74,8 @@ class Watched:
                 per_second[each.tp] = round(count / seconds, 1)
         self._passed, self._passed_at_ms, self._per_second = passed, now, per_second
         rate = round(moved_count / seconds, 1) if seconds > 0 and inside is not None else None
-        self._journal.sample(self.name, LagSample(self._journal.instant_ms(now), lag if is_known else None, rate))
+        sample = LagSample(self._journal.instant_ms(now), lag if is_known else None, rate, catch_up)
+        self._journal.sample(self.name, sample)
 
     # When somebody asks.
 
@@ -133,6 +136,7 @@ class Watched:
             "begin": each.begin,
             "end": each.end,
             "lag": each.lag,
+            "catch_up_lag": each.catch_up_lag,
             "lag_age_ms": each.lag_age_ms,
             "per_second": self._per_second.get(each.tp),
             "held_count": each.held_count,

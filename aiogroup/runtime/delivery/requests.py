@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS
@@ -21,6 +22,7 @@ from aiogroup.errors import (
     TimestampError,
     named,
 )
+from aiogroup.fetching.blocks import Block
 from aiogroup.fetching.lane import Lane
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.context import Context
@@ -268,6 +270,36 @@ class Requests:
         context.fetchable.pulse()
         context.group_changed.pulse()
         context.changed.pulse()
+
+    @contextmanager
+    def paused(self, only: frozenset[TopicPartition]) -> Iterator[None]:
+        """The application hands itself nothing of these partitions, or of all if none is named: it waits for something
+        else, which counts as a request under way. Partitions that come meanwhile are paused too.
+
+        What the running task holds of them is set aside: a rebalance, a callback and a stop do not wait for it. With
+        `auto_ack=False` it is not known which task holds a record, and all that is in hand of them is.
+        """
+        context, assignment, group = self._context, self._context.assignment, self._group
+        others = {tp for tp, _ in self._held_by_others(only, readers(inherits=True))}
+        mine = (tp for tp in context.delivery.in_hand() if (not only or tp in only) and tp not in others)
+        block = Block(only, frozenset(mine))
+        self.last_asked_at_ms = now = now_ms()
+        group.on_request(now)
+        try:
+            assignment.blocks.begin(block)
+            self._follow_blocks()
+            yield
+        finally:
+            assignment.blocks.end(block)
+            self._follow_blocks()
+            self.last_asked_at_ms = now_ms()
+            group.on_answer()
+
+    def _follow_blocks(self) -> None:
+        self._context.assignment.suspend()
+        self._context.interrupt()
+        self._context.fetchable.pulse()
+        self._context.group_changed.pulse()  # a rebalance may wait for a record that is set aside
 
     def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
         """A request after `stop` gets no records, but marks those in hand as processed: `stop` may be waiting for

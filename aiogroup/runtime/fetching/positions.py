@@ -30,7 +30,6 @@ from aiogroup.telemetry import events
 __all__ = ["Positions"]
 
 NOT_COMMITTED: Final = "nothing is committed"
-RECREATED: Final = "the topic was deleted and recreated"
 
 
 class LaneStarts(Protocol):
@@ -88,6 +87,8 @@ class Positions:
             # A rebalance looks up the positions of its own partitions.
             wanted = [each for each in missing if not self._is_asked(each)]
             if not wanted:
+                if self._committer is None or not self._committer.is_adopting:  # the rebalance tells its own at its end
+                    self._context.totals.tell()
                 await self._context.positions_wanted.wait(again_at_ms)
                 continue
             try:
@@ -191,7 +192,7 @@ class Positions:
             elif committed is not None and self.is_of_former_topic(tp, committed):
                 topic_id = str(partition.topic_id)
                 self._context.emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
-                self.reset(partition, FROM_EARLIEST, why=RECREATED)
+                self.reset(partition, FROM_EARLIEST, why=events.RECREATED)
                 self._afterwards.pop(partition, lambda: None)()
             elif committed is not None:
                 leader = leader_of(self._context.link.cluster, tp)
@@ -263,6 +264,7 @@ class Positions:
                 self._start_over(partition, former_id, topic_id)
             elif (former := context.assignment.name_topic(partition, topic_id)) is not None:
                 emit(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
+                context.positions_wanted.pulse()  # it tells the totals
 
     def note_sight(self, answer: Cluster) -> None:
         """Note partitions that do not exist when we first look: they begin by `new_partition_reset`, since all their
@@ -309,12 +311,12 @@ class Positions:
             context.assignment.failed_commit.add(tp)
         context.delivery.forget([partition])
         if partition.lanes is not None:
-            partition.lanes.abandon(RECREATED)
+            partition.lanes.abandon(events.RECREATED)
         self._recovering.pop(partition, None)
         self._afterwards.pop(partition, None)
         context.assignment.start_over(partition, topic_id)
         context.emit(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
-        self.reset(partition, self._new_policy, why=RECREATED)
+        self.reset(partition, self._new_policy, why=events.RECREATED)
         context.group_changed.pulse()  # none of its records is in hand any more
         context.changed.pulse()
 

@@ -137,7 +137,10 @@ class Ownership:
                 return True
         finally:
             self._revoking = frozenset()
-        uncommitted = tuple(sorted(self._committer.processed(leaving)))
+        set_aside = self._context.assignment.blocks.set_aside & frozenset(tps)
+        self._context.assignment.failed_commit |= self._context.delivery.in_hand().keys() & set_aside
+        processed = self._committer.processed([each for each in leaving if each.has_processed])
+        uncommitted = tuple(sorted(processed))
         if uncommitted and not self._context.config.enable_auto_commit:
             self._context.emit(events.UncommittedAtRevoke(uncommitted))
         self._remove(tps)

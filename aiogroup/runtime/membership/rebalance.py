@@ -193,6 +193,7 @@ class Rebalance:
                 why.text, effect.generation, effect.partitions, duration_ms, effect.is_leader, why.reason.value
             )
         )
+        self._context.totals.tell()
 
     async def _take_over(self, change: Change, still: Still) -> None:
         first_sight, membership = self.first_sight, self._coordinator.membership

@@ -45,6 +45,8 @@ class CatchUp:
         self._context = context
         self._offsets = offsets
         self._begun: WeakSet[PartitionLanes] = WeakSet()
+        self._caught_up_count = 0  # partitions, since `_catching_up_since_ms`
+        self._catching_up_since_ms: int | None = None
         self._doubted: set[TopicPartition] = set()  # their cursors are out of range
 
     @property
@@ -119,6 +121,8 @@ class CatchUp:
         self._begun.add(lanes)
         pending = recovery.pending
         if pending:
+            if self._catching_up_since_ms is None:
+                self._catching_up_since_ms = now_ms()
             spans = tuple((each.start, each.end) for each in pending)
             self.emit(
                 events.CatchUpStarted(
@@ -157,11 +161,20 @@ class CatchUp:
             self.delivery.settle()
             for each in lanes:
                 each.note_done()
+                self._caught_up_count += each.is_done
+            if not self._unfinished:
+                self._tell_caught_up()
             if [each for each in self.lanes if each.let_live_go_on()]:
                 self.share_out()
                 self._context.fetchable.pulse()
                 self._context.changed.pulse()
             await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
+
+    def _tell_caught_up(self) -> None:
+        count, since_ms = self._caught_up_count, self._catching_up_since_ms
+        self._caught_up_count, self._catching_up_since_ms = 0, None
+        if count and since_ms is not None:
+            self.emit(events.CaughtUp(count, now_ms() - since_ms))
 
     async def run_log_starts(self) -> None:
         """Notice what retention removes. A task of its own: a frozen leader must not delay the events of `run`."""
