@@ -123,7 +123,7 @@ async def test_the_command_line_prints_the_events_of_a_service(make_place, serve
     served = serve(place, OPEN="1")
     async with await served.client() as client:
         await ask(client, "/aiogroup/readyz", lambda response: response.status_code == 200)
-        command = [sys.executable, "-m", "aiogroup", "events", f"{client.base_url}/aiogroup", "--level", "info"]
+        command = [sys.executable, "-m", "aiogroup", "events", f"{client.base_url}/aiogroup"]
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=LIMIT_S)
         assert (done.returncode, done.stderr) == (0, "")
         events = [json.loads(line) for line in done.stdout.splitlines()]
