@@ -76,7 +76,8 @@ class Shutdown:
         not_raised = (f"not raised any more: {repr_of(error)}" for error in context.inbox.take_rest())
         problems = (*stages.problems, *not_raised)
         report = StopReport(not_committed, in_hand, problems)
-        if left := {} if self._has_failed else {tp: in_hand[tp] for tp in in_hand.keys() - set_aside}:
+        comes_again = context.config.group_id is not None and not self._has_failed
+        if left := {tp: in_hand[tp] for tp in in_hand.keys() - set_aside} if comes_again else {}:
             context.emit(events.RecordsLeftInHand(tuple(sorted(left)), sum(left.values()), SAY_SO))
         context.emit(events.ConsumerStopped(report.is_clean, now_ms() - stages.started_at_ms))
         return report

@@ -199,11 +199,12 @@ def test_a_batch_that_nobody_said_is_processed_is_warned_of_with_what_to_do():
     plays(script, partitions=1)
 
 
-@pytest.mark.parametrize("how", ["commit", "ack", "skip", "nothing is read"])
+@pytest.mark.parametrize("how", ["commit", "ack", "skip", "nothing is read", "no group"])
 def test_nothing_is_warned_of_where_nothing_is_left(how):
     async def script(broker, entries):
         produce(broker, 3, partitions=1)
-        async with consumer_of(broker, auto_ack=how != "ack") as consumer:
+        more = {"group": None} if how == "no group" else {"auto_ack": how != "ack"}
+        async with consumer_of(broker, **more) as consumer:
             batch = None if how == "nothing is read" else await consumer.getmany(timeout_ms=5_000)
             match how:
                 case "commit":
