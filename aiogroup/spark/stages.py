@@ -30,7 +30,10 @@ class Stages:
         return self._jobs_count() > self._first
 
     def readings_of(self, rdd_id: int) -> Counter[int] | None:
-        """How many tasks have succeeded, by their number, that read this RDD; `None` if Spark has forgotten some."""
+        """How many tasks have succeeded, by their number, that read this RDD; `None` if Spark has forgotten some.
+
+        One that went on after its job had failed is left out, as Spark adds nothing of what it counted.
+        """
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
 
         readings: Counter[int] = Counter()
@@ -39,10 +42,11 @@ class Stages:
             for stage in self._stages_with(rdd_id):
                 for attempt in range(stage.attemptId() + 1):
                     tasks = _each(store.taskList(stage.stageId(), attempt, MOST_TASKS))
-                    numbers = [task.partitionId() for task in tasks if task.status() == "SUCCESS"]
-                    if attempt == stage.attemptId() and len(numbers) < stage.numCompleteTasks():
+                    done = [task for task in tasks if task.status() == "SUCCESS"]
+                    if attempt == stage.attemptId() and len(done) < stage.numCompleteTasks():
                         return None
-                    readings.update(numbers)
+                    ended = store.stageAttempt(stage.stageId(), attempt, False, None, False, None)._1().completionTime()
+                    readings.update(task.partitionId() for task in done if not _is_after(task, ended))
         except Py4JJavaError:  # NoSuchElementException: there were more jobs than Spark remembers
             return None
         return readings
@@ -81,6 +85,12 @@ class Stages:
 
     def _jobs_count(self) -> int:
         return int(self._context.dagScheduler().numTotalJobs())
+
+
+def _is_after(task: Any, ended: Any) -> bool:  # noqa: ANN401 (Java's)
+    """Whether the task ended after its stage."""
+    lasted = task.duration().get() if task.duration().isDefined() else 0
+    return bool(ended.isDefined() and task.launchTime().getTime() + lasted > ended.get().getTime())
 
 
 def _names(cluster: Any) -> dict[int, str]:  # noqa: ANN401 (Java's)
