@@ -12,7 +12,8 @@ try:
     from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
     from confluent_kafka.serialization import MessageField, SerializationContext
 except ImportError as error:
-    raise ImportError("aiogroup.schemas needs confluent-kafka 2.16: pip install 'aiogroup[schemas]'") from error
+    message = "aiogroup.schemas needs confluent-kafka 2.16: pip install 'aiogroup[schemas]'"
+    raise type(error)(message, name=error.name) from error
 
 from aiogroup.errors import AiogroupError, ConfigError, RecordDeserializationError
 from aiogroup.records import Record

@@ -123,7 +123,7 @@ def test_what_is_dear_is_loaded_by_a_consumer(imported):
 
 @pytest.mark.parametrize(
     ("package", "missing"),
-    [("prometheus", "prometheus_client"), ("otel", "opentelemetry"), ("faststream", "faststream")],
+    [("prometheus", "prometheus_client"), ("otel", "opentelemetry"), ("faststream", "faststream"), ("schemas", "confluent_kafka")],
 )
 def test_a_missing_extra_is_named(package, missing):
     name = {"prometheus": "Collector", "otel": "Tracing", "faststream": "KafkaBroker"}[package]

@@ -37,7 +37,7 @@ IN_TURN = [
 """The wheel is built from the sdist, which is built from the clone."""
 EXTRAS_LEFT_OUT = {
     "pyspark", "py4j", "pytest", "fastapi", "uvicorn", "faststream", "prometheus_client",
-    "opentelemetry", "opentelemetry.instrumentation",
+    "opentelemetry", "opentelemetry.instrumentation", "confluent_kafka",
 }  # fmt: skip
 LIMIT_S = 60
 
@@ -256,7 +256,7 @@ def kafka(installed: Environment) -> Iterator[str]:
         wait_until(is_up, LIMIT_S * 1000, log.read_text)
         yield f"127.0.0.1:{port}"
         up.send_signal(signal.SIGINT)
-        assert up.wait(LIMIT_S) == 0, log.read_text()
+        assert up.wait(LIMIT_S) == 130, log.read_text()  # as a shell tells a command that Ctrl-C ended
     finally:
         up.kill()
         up.wait()
