@@ -122,11 +122,15 @@ def test_what_is_dear_is_loaded_by_a_consumer(imported):
 
 
 @pytest.mark.parametrize(
-    ("package", "missing"),
-    [("prometheus", "prometheus_client"), ("otel", "opentelemetry"), ("faststream", "faststream"), ("schemas", "confluent_kafka")],
+    ("package", "missing", "name"),
+    [
+        ("prometheus", "prometheus_client", "Collector"),
+        ("otel", "opentelemetry", "Tracing"),
+        ("faststream", "faststream", "KafkaBroker"),
+        ("schemas", "confluent_kafka", "Decoder"),
+    ],
 )
-def test_a_missing_extra_is_named(package, missing):
-    name = {"prometheus": "Collector", "otel": "Tracing", "faststream": "KafkaBroker"}[package]
+def test_a_missing_extra_is_named(package, missing, name):
     program = f"import sys; sys.modules[{missing!r}] = None; from aiogroup.{package} import {name}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
