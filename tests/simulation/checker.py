@@ -218,6 +218,7 @@ class Checker:
 
     def on_expired(self, member_id):
         self.tell("coordinator", f"{member_id} is expired")
+        self.let_go.add(member_id)  # the next coordinator may know it again, by what it has loaded
         if self.is_calm and self.processes.get(member_id) not in self.excused:
             self.fail(f"{member_id} was expired, and nothing was wrong with it")
 

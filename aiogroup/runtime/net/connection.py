@@ -357,7 +357,11 @@ class Connection(AIOKafkaConnection):
     def take(self, answer: asyncio.Future[Any], timeout: int) -> None:
         """As `answer`, for an answer that nobody awaits since `on_answer` takes it; the future has the error."""
         self._limit(answer, timeout)
-        answer.add_done_callback(self._limits.pop)
+        answer.add_done_callback(self._forget_limit)
+
+    def _forget_limit(self, answer: asyncio.Future[Any]) -> None:
+        """Whoever awaits the answer nevertheless may have forgotten it, before this is called."""
+        self._limits.pop(answer, None)
 
     def _limit(self, answer: asyncio.Future[Any], timeout: int) -> None:
         until_ms = now_ms() + timeout
