@@ -17,9 +17,11 @@ __all__ = ["NotCompiled", "why_not_compiled"]
 EXTENSION: Final = "aiogroup.native._native"
 REINSTALL: Final = (
     "install aiogroup again from its sources, without pip's cache: "
-    "pip install --force-reinstall --no-deps --no-cache-dir --no-binary aiogroup"
+    "pip install --force-reinstall --no-deps --no-cache-dir --no-binary aiogroup SOURCES, where SOURCES is the file "
+    "aiogroup-VERSION.tar.gz or the folder of a clone"
 )
-"""pip would otherwise take the wheel without the C, where no other fits."""
+"""A name instead of SOURCES would need an index that has aiogroup. With one, pip would take the wheel without the C
+where no other fits, but for `--no-binary`."""
 
 
 @dataclass(frozen=True, slots=True)

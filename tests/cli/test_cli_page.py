@@ -43,6 +43,8 @@ PLACES = {
     "...": None,
 }
 """What stands for something that the reader chooses. In a row about `reset` the dots stand for more."""
+TYPED = re.compile(rf" --|^aiogroup .*\b({'|'.join(place for place in PLACES if place.isalpha())})\b")
+"""What tells a line to type, in the text, from the name of a command."""
 WHERE = ["--bootstrap-server", "localhost:9092"]
 GOAL = ["--all-topics", "--to-latest"]
 
@@ -56,7 +58,7 @@ def files(tmp_path, monkeypatch):
 
 
 def code(text):
-    """The lines of code: those of blocks; and in the text those with an option, as others are names of commands."""
+    """The lines of code: those of blocks; in the text those with an option or a place, as others name commands."""
     is_block = False
     for line in text.replace("\\\n", " ").splitlines():
         if line.lstrip().startswith("```"):
@@ -64,7 +66,7 @@ def code(text):
         elif is_block or line.startswith("    "):
             yield line.strip()
         else:
-            yield from (each for each in re.findall(r"`([^`]+)`", line) if " --" in each and "[" not in each)
+            yield from (each for each in re.findall(r"`([^`]+)`", line) if TYPED.search(each) and "[" not in each)
 
 
 def command_lines(text):
@@ -105,6 +107,12 @@ def test_the_lines_are_found():
     assert ("aiogroup.embedded", ["--port", "9092", "--topic", "orders"]) in found
     assert ("aiogroup.devkafka", ["up", "--port", "9092", "--topic", "orders"]) in found
     assert len(found) > 11
+
+
+def test_a_line_in_the_text_is_found():
+    assert list(command_lines("`aiogroup groups describe GROUP`, not `aiogroup lag`")) == [
+        ("aiogroup", ["groups", "describe", "billing"])
+    ]
 
 
 @pytest.mark.parametrize("line", ["aiogroup groups --nodes 3", "aiogroup lag", "aiogroup.devkafka start"])

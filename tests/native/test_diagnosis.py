@@ -14,7 +14,7 @@ import pytest
 
 import aiogroup
 from aiogroup import native
-from aiogroup.native.diagnosis import why_not_compiled
+from aiogroup.native.diagnosis import REINSTALL, why_not_compiled
 
 ROOT = Path(__file__).parents[2]
 EXTENSION = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -54,6 +54,20 @@ def test_an_extension_that_is_older_than_the_package_is_reported(site):
     older = sorted(set(native.__all__) - {"IMPORT_ERROR", "IS_COMPILED", "write_fetch"})
     (site / "aiogroup/native/_native.py").write_text(f"{' = '.join(older)} = None\n")
     assert "could not be imported: cannot import name 'write_fetch'" in versions(site)
+
+
+def test_the_command_to_install_it_again_can_be_typed(tmp_path):
+    """Every option is one of pip's, and what to install is named: an index need not have aiogroup."""
+    (tmp_path / "aiogroup-1.0.tar.gz").touch()
+    command = re.search(r": pip (install .+?)(?:, where|$)", REINSTALL)[1].replace("SOURCES", "aiogroup-1.0.tar.gz")
+    ended = subprocess.run(
+        [sys.executable, "-m", "pip", *command.split(), "--dry-run", "--no-index"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Processing ./aiogroup-1.0.tar.gz" in ended.stdout, ended.stderr
 
 
 def test_an_extension_for_another_python_is_reported(site):
