@@ -127,10 +127,12 @@ class Application:
 
     async def _refusal(self, scope: Scope) -> Answer | None:
         """The answer to a client that may see nothing, or `None`."""
-        if self._access is not None:
-            answer = self._access(scope)
-            if (await answer if inspect.isawaitable(answer) else answer) is True:
-                return None
+        if self._access is None:
+            why = "the service has no access=, so nobody sees this"
+            return FORBIDDEN, json_of({"error": "forbidden", "why": why})
+        answer = self._access(scope)
+        if (await answer if inspect.isawaitable(answer) else answer) is True:
+            return None
         return FORBIDDEN, json_of({"error": "forbidden"})
 
 

@@ -397,6 +397,6 @@ def test_without_access_nothing_is_remembered():
         async with service.running():
             await ready(broker, service)
             answer = await get(service, "/state")
-            assert (answer.status, answer.body) == (403, {"error": "forbidden"})
+            assert (answer.status, answer.body["error"]) == (403, "forbidden")
 
     plays(script)

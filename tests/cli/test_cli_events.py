@@ -123,6 +123,7 @@ def test_headers_are_sent_along(capsys):
         code, lines, told = run(capsys, url, "--header", "Authorization: Bearer wr0ng")
     assert (code, lines) == (1, [])
     assert "answered 403: access is closed to you" in told
+    assert "without access=" in told, "no header opens that"
     assert "wr0ng" not in told
 
 

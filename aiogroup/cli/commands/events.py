@@ -104,7 +104,10 @@ def _state(url: str, headers: dict[str, str], timeout_ms: int) -> object:
         body = _body(request, timeout_ms / 1_000)
     except urllib.error.HTTPError as error:
         error.close()
-        why = {401: "pass --header 'Authorization: ...'", 403: "access is closed to you: pass --header"}
+        why = {
+            401: "pass --header 'Authorization: ...'",
+            403: "access is closed to you: pass --header; a service without access= shows this to nobody",
+        }
         raise NotDoneError(f"{url} answered {error.code}: {why.get(error.code, error.reason)}") from None
     except TimeoutError:
         raise NotDoneError(f"{url} did not answer within --timeout-ms {timeout_ms}") from None
