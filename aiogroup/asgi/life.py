@@ -23,8 +23,10 @@ from aiogroup.errors import (
     FencedInstanceIdError,
     KafkaTimeoutError,
     ProtocolError,
+    RecordError,
 )
 from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 from aiogroup.telemetry.event import Emit, Observer, name_and_text, repr_of
 from aiogroup.telemetry.health import HealthStatus
@@ -100,6 +102,9 @@ class Life:
         self._policy = policy
         self._follow = follow
         self._observers = observers
+        self._failed_at: dict[TopicPartition, int] = {}
+        """The first record in hand of each partition when a consumer failed."""
+        self._waited_ms = 0
         self.emit = emit_of(self.last, self._followers(self.last))
         self._changed = Signal()
         self._began_at_ms = now_ms()
@@ -172,6 +177,7 @@ class Life:
         while not self.is_stopping:
             try:
                 await consumer.start()
+                self._put_off_what_failed(consumer)
                 self._look_at_assignment(consumer)
                 return True
             except NO_BROKER as error:
@@ -183,6 +189,14 @@ class Life:
                     self.emit(events.NoBrokerYet(self.name, str(error), attempts_count))
             await self._wait(now_ms() + doubled_ms(attempts_count, START_MOST_MS))
         return False
+
+    def _put_off_what_failed(self, consumer: Consumer) -> None:
+        """What failed comes behind all else, for at most as long as the restart was waited for: otherwise one record
+        would fail each consumer before it reads the other partitions.
+        """
+        inside = consumer.inside()
+        if self._failed_at and inside is not None:
+            inside.put_off(self._failed_at, self._waited_ms)
 
     def _look_at_assignment(self, consumer: Consumer) -> None:
         health = consumer.health()
@@ -212,12 +226,18 @@ class Life:
         helps = not is_fenced and not isinstance(failure, NotAsyncError)
         goes_on = self._policy.when_dead == "restart" and helps and not self.is_stopping
         restart_in_ms = self.restarts.wait_ms(now_ms()) if goes_on else None
-        self._tell(status, failure, restart_in_ms, _in_hand(consumer))
+        in_hand = _in_hand(consumer)
+        self._failed_at |= in_hand
+        if isinstance(failure, RecordError) and isinstance(offset := getattr(failure, "offset", None), int):
+            self._failed_at[failure.tp] = offset  # it was never in hand
+        told = (f"{tp.topic}-{tp.partition}@{offset}" for tp, offset in in_hand.items())
+        self._tell(status, failure, restart_in_ms, tuple(islice(told, IN_HAND_COUNT)))
         return restart_in_ms
 
     async def _make_next(self, restart_in_ms: int) -> None:
         """Make another consumer after a while, unless the service stops first."""
         while await self._wait(now_ms() + restart_in_ms):
+            self._waited_ms = restart_in_ms
             try:
                 self.consumer = self.last = self._loop.make()
                 self.emit = emit_of(self.consumer, self._followers(self.consumer))
@@ -299,12 +319,11 @@ def _uncancelled() -> str:
     return "the body's task was cancelled, but the service goes on"
 
 
-def _in_hand(consumer: Consumer) -> tuple[str, ...]:
-    """The first record in hand of each partition, as topic-partition@offset: one may have made the body fail."""
+def _in_hand(consumer: Consumer) -> dict[TopicPartition, int]:
+    """The first record in hand of each partition: one may have made the body fail."""
     inside = consumer.inside()
     held = () if inside is None else ((each.tp, each.held_from) for each in inside.partitions())
-    told = (f"{tp.topic}-{tp.partition}@{offset}" for tp, offset in held if offset is not None)
-    return tuple(islice(told, IN_HAND_COUNT))
+    return {tp: offset for tp, offset in held if offset is not None}
 
 
 def emit_of(consumer: Consumer, observers: Iterable[Observer] = ()) -> Emit:

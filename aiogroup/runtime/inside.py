@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from aiogroup.fetching.partition import Partition
 from aiogroup.runtime.engine import Engine
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.net.link import Link
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry.inside import Deadline, LagInside, PartitionInside
 
 __all__ = ["Inside"]
@@ -47,6 +48,12 @@ class Inside:
     def partitions(self) -> Iterator[PartitionInside]:
         for partition in self._assigned():
             yield self._look(partition)
+
+    def put_off(self, offsets: Mapping[TopicPartition, int], most_ms: int) -> None:
+        """The one thing that is said, not seen: an earlier consumer failed with these records in hand. They come when
+        nothing else is there to be handed out, or after `most_ms` milliseconds.
+        """
+        self._engine.requests.put_off(offsets, most_ms)
 
     def _assigned(self) -> Iterator[Partition]:
         assignment, delivery = self._engine.context.assignment, self._engine.context.delivery

@@ -10,6 +10,8 @@ import dataclasses
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import pytest
+
 from aiogroup import Consumer, ConsumerRebalanceListener
 from aiogroup.asgi import Loop, Service
 from aiogroup.protocol.errors import ErrorCode
@@ -253,3 +255,24 @@ async def test_catching_up_while_a_backlog_is_read(make_place):
         await both.are("catching_up", 200, 200, 200)
         may_go_on.set()
         await both.are("ready", 200, 200, 200)
+
+
+@pytest.mark.parametrize("bad_in", range(3))
+async def test_one_bad_record_does_not_keep_the_next_consumer_from_the_other_partitions(make_place, bad_in):
+    place = make_place(3)
+    for partition in range(3):
+        await place.produce(["bad"] if partition == bad_in else ["good"], partition)
+    processed, failures = set(), []
+
+    async def charge(consumer):
+        async for record in consumer:
+            if record.partition == bad_in:
+                failures.append(frozenset(processed))
+                raise ValueError("cannot be charged")
+            processed.add(record.partition)
+
+    others = set(range(3)) - {bad_in}
+    service = Service(billing=Loop(lambda: consumer_of(place, "one", auto_offset_reset="earliest"), charge))
+    async with service.running():
+        await eventually(lambda: len(failures) == 2, LIMIT_S)
+    assert failures[1] == others

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
@@ -89,7 +89,7 @@ class Requests:
         # The poison record of each partition that was raised last: its offset, and each lane's `starts_count` at that
         # time.
         self._poison_emitted: dict[TopicPartition, tuple[int, dict[Lane, int]]] = {}
-        self._redeliveries = Redeliveries(context.config)
+        self._redeliveries = Redeliveries(context.config, context.assignment)
         self._raised: TopicPartition | None = None  # the partition of the poison record that the last request raised
         self.record_ages_ms: dict[str, int] = {}
         """How old the newest record of the last hand-out was, by lane; of `async for` when it asked for the next."""
@@ -132,6 +132,7 @@ class Requests:
         """The next record of a merge, for which `enough_count` buffered records per partition are enough."""
         if self._context.is_stopped:
             self._end_iteration()
+        self._redeliveries.put_nothing_off()
         who = self._begin(_NONE_NAMED, enough_count=enough_count)
         try:
             await self._end_turn()
@@ -270,6 +271,10 @@ class Requests:
         context.fetchable.pulse()
         context.group_changed.pulse()
         context.changed.pulse()
+
+    def put_off(self, offsets: Mapping[TopicPartition, int], most_ms: int) -> None:
+        """As `Redeliveries.put_off`."""
+        self._redeliveries.put_off(offsets, most_ms)
 
     @contextmanager
     def paused(self, only: frozenset[TopicPartition]) -> Iterator[None]:
@@ -473,23 +478,23 @@ class Requests:
                 return None
             context.inbox.raise_next()
             now = now_ms()
-            wake, again_at_ms = until_ms, self._redeliveries.look(now) if self._redeliveries.delayed else None
+            wake, again_at_ms = until_ms, None
+            if not self._redeliveries.is_idle:
+                again_at_ms = self._redeliveries.look(now)
             # Ask the clock as well: if the loop was blocked, no task has had a chance to close the gate.
             if self._group.may_deliver() and now < context.answered_until_ms:
                 if decode_ahead is not None and decode_ahead():
                     await asyncio.sleep(0)
                     continue
-                try:
-                    taken = take()
-                except (RecordDeserializationError, TimestampError) as error:
-                    self._emit_poison(error)
-                    raise
+                taken = self._taken(take)
                 if supply.has_freed and supply.take_freed():
                     context.fetchable.pulse()
                 if supply.to_inflate:
                     context.inflate_wanted.pulse()
                 if taken is not None:
                     return taken
+                if again_at_ms is not None and self._redeliveries.release_last():
+                    continue
                 wake = wake_at_ms() if until_ms is None and wake_at_ms is not None else until_ms
             if until_ms is not None and now >= until_ms:
                 return None
@@ -497,6 +502,13 @@ class Requests:
                 wake = again_at_ms if wake is None else min(wake, again_at_ms)
             await context.changed.wait(wake)
             self.begin_turn()
+
+    def _taken(self, take: Callable[[], T | None]) -> T | None:
+        try:
+            return take()
+        except (RecordDeserializationError, TimestampError) as error:
+            self._emit_poison(error)
+            raise
 
     def _emit_poison(self, error: RecordDeserializationError | TimestampError) -> None:
         """Report each poison record once, although every request that meets it raises it again."""
