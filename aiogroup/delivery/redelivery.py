@@ -88,8 +88,8 @@ class Redeliveries:
             return False
         if partition not in self.delayed and partition.lag(read_committed=self._config.read_committed) != 0:
             return True
-        cursors = () if partition.lanes is None else partition.lanes.cursors
-        return any(each not in self.delayed and not each.is_delivered for each in cursors)
+        lanes = partition.lanes
+        return lanes is not None and lanes.left_count > 0 and self.delayed.keys().isdisjoint(lanes.cursors)
 
     def _delay(self, lane: Lane, until_ms: int) -> None:
         lane.bar(Bar.DELAYED)
