@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from aiogroup.fetching.partition import Partition
+from aiogroup.fetching.records.decode import PassedOver
 from aiogroup.runtime.engine import Engine
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.net.link import Link
@@ -15,7 +16,8 @@ __all__ = ["Inside"]
 
 
 class Inside:
-    """A look inside a running consumer. No broker is asked, and nothing is kept: each call looks anew.
+    """A look inside a running consumer. No broker is asked, and nothing is kept: each call looks anew. What is not for
+    everybody is asked for here, too: `read_up_to` and `put_off`.
 
     The iterators may be left for a while and taken up again, so that the event loop runs in between. They leave out
     partitions that are given up meanwhile.
@@ -49,8 +51,12 @@ class Inside:
         for partition in self._assigned():
             yield self._look(partition)
 
+    def read_up_to(self, ends: Mapping[TopicPartition, int]) -> list[PassedOver]:
+        """As `Fetchers.read_up_to`, for whoever reads exact ranges."""
+        return self._engine.fetchers.read_up_to(ends)
+
     def put_off(self, offsets: Mapping[TopicPartition, int], most_ms: int) -> None:
-        """The one thing that is said, not seen: an earlier consumer failed with these records in hand. They come when
+        """An earlier consumer failed with these records in hand. They come when
         nothing else is there to be handed out, or after `most_ms` milliseconds.
         """
         self._engine.requests.put_off(offsets, most_ms)

@@ -90,7 +90,7 @@ class Batch:
 
     __slots__ = (
         "_crc", "_frame", "_payload", "base_offset", "codec", "inflated_bytes", "is_control", "is_empty",
-        "is_transactional", "next_offset", "packed_bytes", "producer_id", "timestamp_type",
+        "is_transactional", "next_offset", "packed_bytes", "producer_id", "records_count", "timestamp_type",
     )  # fmt: skip
 
     def __init__(self, frame: memoryview) -> None:
@@ -98,7 +98,7 @@ class Batch:
             raise BatchError(f"a batch cannot have {len(frame)} bytes", _FRAME.unpack_from(frame)[0])
         (
             self.base_offset, _length, _epoch, _magic, self._crc, attributes, last_delta, _first_ts, _max_ts,
-            self.producer_id, _producer_epoch, _sequence, record_count,
+            self.producer_id, _producer_epoch, _sequence, self.records_count,
         ) = _V2.unpack_from(frame)  # fmt: skip
         if not 0 <= self.base_offset <= _LAST_BASE_OFFSET or last_delta < 0:
             raise BatchError(f"offsets from {self.base_offset} with a last delta of {last_delta}")
@@ -108,7 +108,7 @@ class Batch:
         self.is_transactional = bool(attributes & _TRANSACTIONAL)
         self.is_control = bool(attributes & _CONTROL)
         # The cleaner keeps a producer's last batch as a bare header.
-        self.is_empty = not record_count and len(frame) == _V2.size
+        self.is_empty = not self.records_count and len(frame) == _V2.size
         self.packed_bytes = len(frame) - _V2.size if self.codec else 0
         self.inflated_bytes = 0
         self._frame = frame  # a view: no copy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching.records import batches
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiogroup.native import Reader
     from aiogroup.structs import TopicPartition
 
-__all__ = ["DecodeSettings", "PartitionDecoder"]
+__all__ = ["DecodeSettings", "PartitionDecoder", "PassedOver"]
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
 
@@ -33,13 +33,28 @@ _OFFSET: Final = attrgetter("offset")
 _NO_DATA = memoryview(b"")
 
 
+class PassedOver(NamedTuple):
+    """A batch of which no record is delivered: markers of transactions, or records of an aborted one."""
+
+    tp: TopicPartition
+    start: int
+    end: int
+    records_count: int
+    is_control: bool
+
+    def within(self, start: int, end: int) -> int:
+        """How many of its records have offsets from `start` up to `end`, if they lie side by side."""
+        return min(self.records_count, max(0, min(end, self.end) - max(start, self.start)))
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeSettings:
     """What all partitions of a consumer share.
 
     A deserializer is not called for a key or value that is missing (as in Java's consumer, unlike aiokafka's).
     `max_batch_bytes` bounds a batch, compressed or not. A compressed batch larger than `inflate_inline_bytes` is
-    decompressed in a thread: see `PartitionDecoder.needs_inflate`.
+    decompressed in a thread: see `PartitionDecoder.needs_inflate`. What is passed over is noted in `passed_over`, if it
+    is a list: whoever gives one must empty it.
     """
 
     check_crcs: bool = True
@@ -49,6 +64,7 @@ class DecodeSettings:
     lane: str = LIVE
     max_batch_bytes: int = 128 * 1024 * 1024
     inflate_inline_bytes: int = 64 * 1024
+    passed_over: list[PassedOver] | None = None
 
     @property
     def deserializes(self) -> bool:
@@ -315,7 +331,13 @@ class PartitionDecoder:
             if deliverable:
                 self._batch = batch
             else:
+                self._note_passed_over(batch)
                 self._pass(batch)
+
+    def _note_passed_over(self, batch: Batch | LegacyBatch) -> None:
+        noted, start = self._settings.passed_over, max(batch.base_offset or 0, self.next_offset)
+        if noted is not None and start < batch.next_offset and isinstance(batch, Batch):
+            noted.append(PassedOver(self._tp, start, batch.next_offset, batch.records_count, batch.is_control))
 
     def _is_deliverable(self, batch: Batch | LegacyBatch) -> bool:
         if batch.next_offset <= self.next_offset and not (self._aborted or self._aborted_producers):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -25,7 +27,7 @@ from aiogroup.fetching.asking.remedies import FetchRemedy
 from aiogroup.fetching.asking.sessions import Asked, SessionRequest, request_for, without_session
 from aiogroup.fetching.assignment import LaneTable
 from aiogroup.fetching.lane import Lane
-from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
+from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder, PassedOver
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
@@ -86,6 +88,7 @@ class Fetchers:
         self._denied_at_ms: dict[TopicPartition, int] = {}  # when a leader denied it first
         config = context.config
         self._budget = FetchBudget(self._tally, config.lane_buffer_bytes(rules.lane), config.max_partition_fetch_bytes)
+        self._ends: Mapping[TopicPartition, int] = {}
         self._settings = DecodeSettings(
             check_crcs=config.check_crcs,
             read_committed=config.read_committed,
@@ -94,6 +97,18 @@ class Fetchers:
             lane=rules.lane,
             max_batch_bytes=config.max_batch_bytes,
         )
+
+    def read_up_to(self, ends: Mapping[TopicPartition, int]) -> list[PassedOver]:
+        """From now on fetch nothing of these partitions once all before these offsets is buffered. The mapping may be
+        changed; a seek takes a change up.
+
+        Returns:
+            A list that gets each batch that is passed over. It must be emptied again and again.
+        """
+        noted: list[PassedOver] = []
+        self._ends = ends
+        self._settings = replace(self._settings, passed_over=noted)
+        return noted
 
     async def run(self) -> None:
         """Keep one fetcher running for each broker that is needed."""
@@ -482,6 +497,8 @@ class Fetchers:
             self._ask_for_whole(node_id, asked, taken.incomplete_bytes, len(data.records or b""))
         elif taken.is_buffered:
             self._rules.on_buffered(lane)
+            if self._ends and lane.target.offset >= self._ends.get(lane.tp, sys.maxsize):
+                lane.target.is_halted = True
 
     def _make_decoder(
         self, lane: Lane, records: bytes | memoryview, offset: int, aborted: Sequence[tuple[int, int]]
