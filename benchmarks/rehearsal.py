@@ -198,7 +198,7 @@ def advised(folder: Path, plan: Plan) -> dict[str, Any]:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
-    spark = make_session("local[2]", name="rehearsal", connector="", conf=conf)
+    spark = make_session("local[2]", name="rehearsal", conf=conf)
     try:
         return read(spark, folder, plan)
     finally:

@@ -102,7 +102,7 @@ async def produce(broker):
 
 def analysed(folder):
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = make_session("local[2]", name="time-outs", connector="")
+    spark = make_session("local[2]", name="time-outs")
     try:
         return advise(read_events(spark, str(folder)))
     finally:

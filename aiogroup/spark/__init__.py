@@ -5,6 +5,8 @@
 The extra `aiogroup[spark]` brings PySpark; Java 17 or 21 comes from the machine.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from aiogroup.spark.drain import drain, pending_ranges
 from aiogroup.spark.errors import (
     CatchupGroupError,
@@ -16,6 +18,7 @@ from aiogroup.spark.errors import (
     IsolationLevelError,
     JavaMissingError,
     NotHandedOffError,
+    NotLeftToJobsError,
     NotProcessedError,
     PySparkMissingError,
     RangeBeyondEndError,
@@ -32,7 +35,11 @@ from aiogroup.spark.session import make_session
 from aiogroup.spark.sinks import to_parquet
 from aiogroup.spark.standing import Lagging, Pending, Standing
 
+if TYPE_CHECKING:
+    from aiogroup.spark.source import AiogroupDataSource, PendingDataSource
+
 __all__ = [
+    "AiogroupDataSource",
     "CatchupGroupError",
     "ClaimLostError",
     "ConnectorMissingError",
@@ -46,8 +53,10 @@ __all__ = [
     "Lagging",
     "Missing",
     "NotHandedOffError",
+    "NotLeftToJobsError",
     "NotProcessedError",
     "Pending",
+    "PendingDataSource",
     "Progress",
     "PySparkMissingError",
     "RangeBeyondEndError",
@@ -62,3 +71,12 @@ __all__ = [
     "read_ranges",
     "to_parquet",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's names)
+    """The data sources are classes of PySpark's, which is imported for them alone."""
+    if name in ("AiogroupDataSource", "PendingDataSource"):
+        from aiogroup.spark import source  # noqa: PLC0415 (an extra)
+
+        return getattr(source, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

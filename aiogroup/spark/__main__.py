@@ -23,7 +23,6 @@ from aiogroup.spark.drain import SESSION_TIMEOUT_MS, SLICE_RECORDS, check_keep, 
 from aiogroup.spark.isolation import Failed
 from aiogroup.spark.liveness import command
 from aiogroup.spark.progress import DrainReport
-from aiogroup.spark.reading import TASK_RECORDS
 from aiogroup.spark.session import CONNECTOR, make_session
 from aiogroup.spark.sinks import load_function, to_parquet
 from aiogroup.spark.standing import Lagging, Pending
@@ -77,10 +76,16 @@ def make_parser() -> argparse.ArgumentParser:
         help="isolate: if a slice fails, commit what of it does not, and end with exit code 4",
     )
     draining.add_argument("--slice-records", type=int, default=SLICE_RECORDS, help="of each partition in one slice")
-    draining.add_argument("--task-records", type=int, default=TASK_RECORDS, help="most that one task reads")
+    draining.add_argument("--task-records", type=int, help="most that one task reads")
     draining.add_argument("--session-timeout-ms", type=int, default=SESSION_TIMEOUT_MS)
     draining.add_argument("--master", help="spark-submit's, or local[*]")
     draining.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark's own settings")
+    draining.add_argument(
+        "--reader",
+        choices=("aiogroup", "connector"),
+        default="aiogroup",
+        help="connector: Spark's own, where the executors have no aiogroup",
+    )
     draining.add_argument("--connector", default=CONNECTOR, metavar="GROUP:ARTIFACT:VERSION", help="fetched by Spark")
     draining.add_argument("--jars", default="", metavar="PATH[,...]", help="the connector's jars, instead of fetching")
     return parser
@@ -215,7 +220,8 @@ def _drain(given: _Given) -> int:
     with ExitStack() as ending:
 
         def start() -> SparkSession:
-            spark = make_session(arguments.master, jars=given.jars, connector=arguments.connector, conf=given.conf)
+            connector = arguments.connector if arguments.reader == "connector" else None
+            spark = make_session(arguments.master, jars=given.jars, connector=connector, conf=given.conf)
             ending.callback(spark.stop)
             return spark
 
@@ -233,6 +239,7 @@ def _drain(given: _Given) -> int:
             session_timeout_ms=arguments.session_timeout_ms,
             keep=arguments.keep,
             on_error=arguments.on_error,
+            reader=arguments.reader,
             on_progress=_tell,
         )
     _say(_report_as_json(access, report) if arguments.output == "json" else _summary(report))

@@ -1,43 +1,28 @@
-"""Checks that Spark read every record: counts records against offsets, and finds the gaps that must be explained."""
+"""Checks that an action of the application has read every record."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from aiogroup.spark.access import Access
 from aiogroup.spark.errors import IncompleteError, NotProcessedError
-from aiogroup.spark.gaps import Gap
-from aiogroup.spark.reading import SLICE, read_pieces
-from aiogroup.spark.slices import Piece
+from aiogroup.spark.readers import Counted, Reading
 from aiogroup.spark.stages import Stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Counted", "Watched"]
+__all__ = ["Watched"]
 
 BUS_TIMEOUT_MS: Final = 60_000
 LISTENER: Final = "org.apache.spark.sql.util.QueryExecutionListener"
 NO_ACTION: Final = "process returned without an action on its DataFrame: write it, or run foreach"
-MOST_GAPS: Final = 200
-"""The greatest number of gaps that are looked at one by one, the longest first; the others are only counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The number of records read from the pieces, and the longest `gaps` in their offsets, at most `MOST_GAPS`."""
-
-    records: int
-    gaps: tuple[tuple[Piece, Gap], ...]
-    gap_count: int
 
 
 class Watched:
-    """The pieces as a DataFrame, `frame`, and what the actions that run inside `with watched:` read of it.
+    """What is read as a DataFrame, `frame`, and what the actions that run inside `with watched:` read of it.
 
     With `keep`, the name of a storage level, the records are read once, kept by Spark, and counted before.
 
@@ -45,19 +30,15 @@ class Watched:
         IncompleteError: there are more records than offsets.
     """
 
-    def __init__(
-        self, spark: SparkSession, pieces: Sequence[Piece], access: Access, task_records: int, keep: str | None = None
-    ) -> None:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+    def __init__(self, spark: SparkSession, reading: Reading, keep: str | None = None) -> None:
         from pyspark.storagelevel import StorageLevel  # noqa: PLC0415 (an extra)
 
         self._spark = spark
-        self._pieces = pieces
-        self._plain = read_pieces(spark, pieces, access, task_records)
+        self._reading = reading
         self._level = None if keep is None else getattr(StorageLevel, keep)
         self._actions = _Actions(f"aiogroup-{uuid4().hex[:8]}")
         self._listener: Any = None  # Java's
-        self.frame: DataFrame = self._plain.observe(self._actions.name, F.count(F.lit(1)).alias("records"))
+        self.frame: DataFrame = reading.shown(reading.raw.observe(self._actions.name, *reading.metrics()))
 
     def __enter__(self) -> Watched:
         from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415 (an extra)
@@ -87,7 +68,7 @@ class Watched:
     def forget(self) -> None:
         """Spark need not keep the records any more."""
         if self._level is not None:
-            self._plain.unpersist()
+            self._reading.raw.unpersist()
 
     @property
     def _listeners(self) -> Any:  # noqa: ANN401 (Java's)
@@ -113,8 +94,8 @@ class Watched:
         """The count of the records that are kept, which are read now; `None` without `keep`."""
         if self._level is None:
             return None
-        self._plain.persist(self._level)
-        return self._checked(self._count_again())
+        self._reading.raw.persist(self._level)
+        return self._checked(self._reading.count_again())
 
     def count(self, kept: Counted | None) -> Counted:
         """The count, once the records are processed. `kept` is what `kept()` gave.
@@ -127,103 +108,93 @@ class Watched:
             NotProcessedError: nothing was run on the DataFrame, or no action read all of it.
             IncompleteError: there are more records than offsets.
         """
-        seen = max(self._actions.counts, default=None)
+        reading = self._reading
+        seen = max(map(reading.counted, self._actions.rows), key=attrgetter("units"), default=None)
         if kept is not None:
             if seen is None and kept.records and not self._stages.readings_of(self._kept_id()):
                 raise NotProcessedError(NO_ACTION)
             return kept
-        expected = sum(map(len, self._pieces))
-        if seen == expected:
-            return Counted(expected, (), 0)
+        if seen is not None and seen.units == reading.units_count:
+            return seen
         if seen is None and not self._stages.ran_any:
             raise NotProcessedError(NO_ACTION)
         by_rdd, again = self._seen_by_rdd()
-        if by_rdd == expected and not again:
-            return Counted(expected, (), 0)
-        counted = self._checked(self._count_again())
-        most = max(seen or 0, by_rdd - (self._most_in(again) if by_rdd >= counted.records else 0))
-        if most < counted.records:
+        if by_rdd is not None and by_rdd.units == reading.units_count and not again:
+            return by_rdd
+        counted = self._checked(reading.count_again())
+        units = 0 if by_rdd is None else by_rdd.units
+        most = max(0 if seen is None else seen.units, units - (self._most_in(again) if units >= counted.units else 0))
+        if most < counted.units:
             raise NotProcessedError(
-                f"no action of process is known to have read more than {max(0, most)} of the {counted.records} records "
-                "of its DataFrame: let one be over all of them (write, foreachPartition). Spark does not tell what is "
-                "read by Delta's MERGE, by a join that leaves nothing, by each of several actions on the DataFrame's "
-                "rdd, by its rdd in a union or coalesced, or by rdd, foreach, foreachPartition or toLocalIterator of a "
-                'DataFrame that was made of it: then give keep, for example keep="MEMORY_AND_DISK"'
+                f"no action of process is known to have read more than {max(0, most)} of the {counted.units} "
+                f"{reading.units} of its DataFrame: let one be over all of them (write, foreachPartition). Spark does "
+                "not tell what is read by Delta's MERGE, by a join that leaves nothing, by each of several actions on "
+                "the DataFrame's rdd, by its rdd in a union or coalesced, or by rdd, foreach, foreachPartition or "
+                'toLocalIterator of a DataFrame that was made of it: then give keep, for example keep="MEMORY_AND_DISK"'
             )
         return counted
 
     def _checked(self, counted: Counted) -> Counted:
-        expected = sum(map(len, self._pieces))
-        if counted.records > expected:
-            raise IncompleteError(f"{counted.records} records came out of {expected} offsets: run the job again")
+        if counted.units > self._reading.units_count:
+            most = self._reading.units_count
+            raise IncompleteError(
+                f"{counted.units} {self._reading.units} came out of {most} offsets: run the job again"
+            )
         return counted
 
-    def _seen_by_rdd(self) -> tuple[int, Counter[int]]:
-        """How many records were read by actions on the DataFrame's `rdd`, `foreach` and `toLocalIterator`.
+    def _seen_by_rdd(self) -> tuple[Counted | None, Counter[int]]:
+        """What was read by actions on the DataFrame's `rdd`, `foreach` and `toLocalIterator`.
 
         Spark reports no action on an RDD, but one on that of this very DataFrame counts in the DataFrame's own plan.
         It adds up all such actions, so the other number is how often each of its partitions was read once more. That is
         not known of a union or a coalesced RDD: then none counts.
         """
         execution = self.frame._jdf.queryExecution()
-        observed = execution.observedMetrics()
-        if not observed.contains(self._actions.name) or not (total := observed.apply(self._actions.name).getLong(0)):
-            return 0, Counter()
+        row = self._actions.row_in(execution.observedMetrics())
+        if row is None or not row[0]:
+            return None, Counter()
         rdd_id = execution.toRdd().id()
         readings = self._stages.readings_of(rdd_id)
         if readings is None or not self._stages.are_by_partition(rdd_id):
-            return 0, Counter()
-        return total, readings - Counter(readings.keys())
+            return None, Counter()
+        return self._reading.counted(row), readings - Counter(readings.keys())
 
     def _most_in(self, again: Counter[int]) -> int:
-        """The most records that the tasks can have read which read a partition of the DataFrame once more."""
+        """The most units that the tasks can have read which read a partition of the DataFrame once more."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-        sizes: dict[int, int] = dict(self._plain.groupBy(F.spark_partition_id()).count().collect()) if again else {}
+        if not again:
+            return 0
+        by_partition = self._reading.raw.groupBy(F.spark_partition_id()).agg(self._reading.metrics()[0]).collect()
+        sizes: dict[int, int] = dict(by_partition)
         return sum(number * sizes.get(partition, 0) for partition, number in again.items())
 
     def _kept_id(self) -> int:
         """The id of the RDD that Spark keeps."""
-        kept = self._plain._jdf.queryExecution().withCachedData()
+        kept = self._reading.raw._jdf.queryExecution().withCachedData()
         return int(kept.cacheBuilder().cachedColumnBuffers().id())
-
-    def _count_again(self) -> Counted:
-        from pyspark.sql import Window  # noqa: PLC0415 (an extra)
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
-
-        by_name = {piece.name: piece for piece in self._pieces}
-        before = F.lag("offset").over(Window.partitionBy(SLICE).orderBy("offset"))
-        seen = self._plain.select(SLICE, "offset", before.alias("before"))
-        try:
-            seen.cache()
-            found = seen.groupBy(SLICE).agg(F.count("*"), F.min("offset"), F.max("offset")).collect()
-            holes = seen.where(F.col("offset") > F.col("before") + 1)
-            hole_count = holes.count()
-            longest = holes.orderBy((F.col("offset") - F.col("before")).desc()).limit(MOST_GAPS).collect()
-        finally:
-            seen.unpersist()
-        gaps = [(by_name[name], Gap(before + 1, offset)) for name, offset, before in longest]
-        edges = {name: (low, high) for name, _, low, high in found}
-        for piece in self._pieces:
-            low, high = edges.get(piece.name, (piece.end, piece.end - 1))
-            gaps += [(piece, gap) for gap in (Gap(piece.start, low), Gap(high + 1, piece.end)) if len(gap)]
-        extra = len(gaps) - len(longest)
-        return Counted(sum(records for _, records, _, _ in found), tuple(gaps), hole_count + extra)
 
 
 class _Actions:
-    """What a QueryExecutionListener calls: how many records of the DataFrame each action has read."""
+    """What a QueryExecutionListener calls: what each action has read of the DataFrame, as its metrics say."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.counts: list[int] = []
+        self.rows: list[tuple[int, ...]] = []
+
+    def row_in(self, observed: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (Java's)
+        """The metrics of the DataFrame among these, if they are there."""
+        if not observed.contains(self.name):
+            return None
+        row = observed.apply(self.name)
+        return tuple(int(row.getLong(at)) for at in range(row.length()))
 
     def invoke(self, _proxy: object, method: Any, arguments: Any) -> object:  # noqa: ANN401 (Java's)
         called = method.getName()
         if called == "onSuccess":  # a failed action may have read anything
-            observed = arguments[1].observedMetrics()
-            if observed.contains(self.name):
-                self.counts.append(int(observed.apply(self.name).getLong(0)))
+            row = self.row_in(arguments[1].observedMetrics())
+            if row is not None:
+                self.rows.append(row)
         # Every Java object is asked for these now and then. Spark compares what it unregisters with the listeners that
         # are before it, and to compare two Java objects here would ask this again, without end.
         if called == "equals":

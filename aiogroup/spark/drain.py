@@ -27,7 +27,8 @@ from aiogroup.spark.gaps import Missing, explain
 from aiogroup.spark.interrupts import noticing_interrupts
 from aiogroup.spark.isolation import isolate
 from aiogroup.spark.progress import DrainReport, Progress
-from aiogroup.spark.reading import TASK_RECORDS, check_connector
+from aiogroup.spark.readers import reading_of
+from aiogroup.spark.reading import Reader, check_reader, check_session
 from aiogroup.spark.slices import Slice, cut
 from aiogroup.spark.standing import Pending, Standing, look, look_at_rest
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
@@ -46,7 +47,8 @@ DROPS_IN_A_ROW: Final = 3
 LAGGING_LOOKS: Final = 5
 """How many times to look at a log that ends before a pending range: a new leader may report an old end at first."""
 
-CONNECTOR_PACKAGE: Final = "org.apache.spark.sql.kafka010"
+READERS: Final = ("org.apache.spark.sql.kafka010", "aiogroup.spark.source", "aiogroup/spark/source")
+"""What stands in the texts of errors that come from the connector, and from aiogroup's own reader."""
 
 Slices = Mapping[TopicPartition, Slice]
 
@@ -89,14 +91,14 @@ def standing_of(access: Access, *, is_patient: bool) -> Standing:
         return portal.call(look_at_rest if is_patient else look, access)
 
 
-def check_sizes(access: Access, slice_records: int, task_records: int, session_timeout_ms: int) -> None:
+def check_sizes(access: Access, slice_records: int, task_records: int | None, session_timeout_ms: int) -> None:
     """Refuse numbers that could only fail later, once Spark has started.
 
     Raises:
         ConfigError: a number is not valid.
     """
     for name, value in (("slice_records", slice_records), ("task_records", task_records)):
-        if value < 1:
+        if value is not None and value < 1:
             raise ConfigError(f"{name}={value}: at least 1 is needed")
     ConsumerConfig.of(**Claims.settings(access, session_timeout_ms))
 
@@ -126,11 +128,12 @@ def drain(
     catchup_group_id: str | None = None,
     min_records: int = 0,
     slice_records: int = SLICE_RECORDS,
-    task_records: int = TASK_RECORDS,
+    task_records: int | None = None,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     others_timeout_ms: int = REBALANCE_TIMEOUT_MS,
     keep: str | None = None,
     on_error: Literal["stop", "isolate"] = "stop",
+    reader: Reader = "aiogroup",
     on_progress: Callable[[Progress], object] = lambda progress: None,
 ) -> DrainReport:
     """Process everything that is pending, at least once, and commit it as done.
@@ -141,7 +144,10 @@ def drain(
     called with one slice after the other: a DataFrame as that of `read_ranges`, with at most `slice_records` of each
     claimed partition. It must make its results durable, and one of its actions must read every record. When it
     returns, the records that this action read are counted against the offsets, and then the slice is committed as done.
-    If anything fails before, the slice stays pending. A task reads at most `task_records`.
+    If anything fails before, the slice stays pending. A task reads at most `task_records`; without it, a third of what
+    each core has to read in the round.
+
+    `reader` is aiogroup's own data source, which needs aiogroup on the executors, or Spark's "connector" for Kafka.
 
     With `keep`, the name of one of Spark's storage levels such as "MEMORY_AND_DISK", a slice is read from Kafka once,
     counted and kept, and `process` may read it as often as it likes and in any way: several sinks, or
@@ -166,10 +172,11 @@ def drain(
     check_keep(keep)
     if on_error not in ("stop", "isolate"):
         raise ConfigError(f"on_error={on_error!r}: 'stop' or 'isolate' is needed")
+    check_reader(reader)
     if not callable(spark):
-        check_connector(spark)
+        check_session(spark, reader)
     with start_blocking_portal() as portal:
-        job = _Job(spark, process, access, portal, slice_records, task_records, keep, on_error, on_progress)
+        job = _Job(spark, process, access, portal, slice_records, task_records, keep, on_error, reader, on_progress)
         standing = job.look()
         if job.left_count and sum(each.record_count for each in standing.values()) >= min_records:
             claims = Claims(access, session_timeout_ms)
@@ -187,9 +194,10 @@ class _Job:
     access: Access
     portal: BlockingPortal
     slice_records: int
-    task_records: int
+    task_records: int | None
     keep: str | None
     on_error: Literal["stop", "isolate"]
+    reader: Reader
     on_progress: Callable[[Progress], object]
     begun_at_ms: int = field(default_factory=steady_ms)
     standing: Standing = field(default_factory=Standing)
@@ -230,7 +238,7 @@ class _Job:
         """
         if callable(self.spark):
             spark = self.spark()
-            check_connector(spark)
+            check_session(spark, self.reader)
             self.spark = spark
         return self.spark
 
@@ -339,7 +347,8 @@ class _Job:
             return 0, missing
         spark = self.session()
         with noticing_interrupts():
-            watched = Watched(spark, pieces, self.reading, self.task_records, self.keep)
+            reading = reading_of(spark, pieces, self.reading, self.task_records, self.reader)
+            watched = Watched(spark, reading, self.keep)
         is_in_process = False
         try:
             with noticing_interrupts(), self._job_group():
@@ -352,7 +361,7 @@ class _Job:
         except Exception as error:
             # Where retention is always at work it would explain each error of process: so not for ever.
             is_last = self.drops_in_a_row == DROPS_IN_A_ROW - 1
-            if self._is_overtaken(slices, error) and (not is_last or _is_of_the_connector(error)):
+            if self._is_overtaken(slices, error) and (not is_last or _is_of_the_reader(error)):
                 self.overtaken_by = error
                 return None
             if isinstance(error, AiogroupError) and not is_in_process:
@@ -360,6 +369,8 @@ class _Job:
             return error
         finally:
             watched.forget()
+        if counted.missing is not None:
+            return counted.records, missing + counted.missing
         found = self.portal.call(explain, self.reading, [(piece.tp, gap) for piece, gap in counted.gaps])
         unchecked_count = sum(map(len, pieces)) - counted.records - found.total_count
         return counted.records, missing + found + Missing(unchecked_count=unchecked_count)
@@ -440,10 +451,12 @@ class _Job:
                 context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
 
 
-def _is_of_the_connector(error: BaseException) -> bool:
-    """Whether it comes from Spark's Kafka connector, which is all that Spark says of records that it could not read."""
+def _is_of_the_reader(error: BaseException) -> bool:
+    """Whether it comes from what reads Kafka: Spark says no more than that of records that could not be read."""
     causes = (error.__cause__, error.__context__)
-    return CONNECTOR_PACKAGE in str(error) or any(each is not None and _is_of_the_connector(each) for each in causes)
+    return any(name in str(error) for name in READERS) or any(
+        each is not None and _is_of_the_reader(each) for each in causes
+    )
 
 
 def _at_work(standing: Mapping[TopicPartition, Pending]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -17,6 +17,7 @@ __all__ = [
     "IsolationLevelError",
     "JavaMissingError",
     "NotHandedOffError",
+    "NotLeftToJobsError",
     "NotProcessedError",
     "PySparkMissingError",
     "RangeBeyondEndError",
@@ -81,6 +82,16 @@ class NotHandedOffError(DrainError):
             "itself (parallel_handoff is off there, or its aiogroup is older than this one). Start the service with "
             "parallel_handoff=True, then run the job"
         )
+
+
+class NotLeftToJobsError(DrainError):
+    """The group is behind in a partition, and no token says what is left to jobs: start the service, which writes one.
+
+    The message has a line for each such partition.
+    """
+
+    def __init__(self, lagging: Iterable[object]) -> None:
+        super().__init__("\n".join(map(str, lagging)))
 
 
 class CatchupGroupError(DrainError):

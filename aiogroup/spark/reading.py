@@ -1,22 +1,25 @@
-"""Reads ranges as a DataFrame, with Spark's own Kafka connector."""
+"""Reads ranges as a DataFrame: by aiogroup's data source, or by Spark's own Kafka connector."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from aiogroup.errors import ConfigError
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import ConnectorMissingError
-from aiogroup.spark.session import check_classic
+from aiogroup.spark.session import check_classic, check_pyarrow
 from aiogroup.spark.slices import Piece, layers, pieces_of
 from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SLICE", "TASK_RECORDS", "check_connector", "read_pieces", "read_ranges"]
+__all__ = ["SLICE", "Reader", "check_connector", "check_reader", "check_session", "read_pieces", "read_ranges"]
+
+Reader = Literal["aiogroup", "connector"]
 
 SLICE: Final = "slice"
 TASK_RECORDS: Final = 250_000
@@ -29,33 +32,62 @@ def read_ranges(
     *,
     bootstrap_servers: str,
     properties: Mapping[str, str] | None = None,
-    task_records: int = TASK_RECORDS,
+    task_records: int | None = None,
+    reader: Reader = "aiogroup",
 ) -> DataFrame:
     """A DataFrame of exactly the offsets of these (start, end) ranges, each without its end.
 
     Nothing is read before an action. The columns are those of Spark's Kafka source with headers (`key value topic
     partition offset timestamp timestampType headers`), and `slice`: topic, partition, start and end of the range,
-    joined by dashes. A partition may have several ranges. A task reads at most `task_records`. `properties` are those
-    of a Java consumer, as for `drain`. The action fails if retention deletes some of the records before they are read
-    (`failOnDataLoss`).
+    joined by dashes. A partition may have several ranges. `task_records`, `properties` and `reader` are as for `drain`.
+    The action fails if retention deletes some of the records before they are read.
 
     Raises:
-        ConnectorMissingError: start the session with Spark's Kafka connector.
-        ValueError: there is no range, or one is empty.
+        ConnectorMissingError: start the session with Spark's Kafka connector, which this `reader` needs.
+        ConfigError: there is no such reader. ValueError: there is no range, or one is empty.
     """
-    check_connector(spark)
+    check_reader(reader)
+    check_session(spark, reader)
     pieces = pieces_of(ranges)
     if not pieces or not all(0 <= each.start < each.end for each in pieces):
         raise ValueError("read_ranges: at least one range is needed, and each as (start, end) with 0 <= start < end")
     access = Access.of(bootstrap_servers, "unused", {tp.topic for tp in ranges}, properties)
-    return read_pieces(spark, pieces, access, task_records)
+    if reader == "connector":
+        return read_pieces(spark, pieces, access, task_records)
+    from aiogroup.spark.source.frame import load  # noqa: PLC0415 (an extra)
+
+    return load(spark, pieces, access, task_records, with_held=False)
 
 
-def read_pieces(spark: SparkSession, pieces: Iterable[Piece], access: Access, task_records: int) -> DataFrame:
+def check_reader(reader: str) -> None:
+    """Refuse a reader that does not exist.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    if reader not in ("aiogroup", "connector"):
+        raise ConfigError(f"reader={reader!r}: 'aiogroup' or 'connector' is needed")
+
+
+def check_session(spark: SparkSession, reader: Reader) -> None:
+    """Refuse a session in which this reader cannot read.
+
+    Raises:
+        UnsupportedSparkError: it is one of Spark Connect, or PySpark is too old.
+        PySparkMissingError: pyarrow is not installed. ConnectorMissingError: the session has no Kafka connector.
+    """
+    if reader == "connector":
+        check_connector(spark)
+        return
+    check_classic(spark)
+    check_pyarrow()
+
+
+def read_pieces(spark: SparkSession, pieces: Iterable[Piece], access: Access, task_records: int | None) -> DataFrame:
     """The pieces as one DataFrame; at least one."""
     return reduce(
         lambda one, other: one.unionByName(other),
-        [_read_layer(spark, layer, access, task_records) for layer in layers(pieces)],
+        [_read_layer(spark, layer, access, task_records or TASK_RECORDS) for layer in layers(pieces)],
     )
 
 

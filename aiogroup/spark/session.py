@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-__all__ = ["CONNECTOR", "check_classic", "check_java", "check_pyspark", "make_session"]
+__all__ = ["CONNECTOR", "check_classic", "check_java", "check_pyarrow", "check_pyspark", "make_session"]
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 """The connector that is tested. Spark fetches its dependencies by itself (spark.jars.packages)."""
@@ -40,15 +41,17 @@ def make_session(
     master: str | None = None,
     *,
     jars: Iterable[str | Path] = (),
-    connector: str = CONNECTOR,
+    connector: str | None = None,
     conf: Mapping[str, str] | None = None,
     name: str = "aiogroup drain",
 ) -> SparkSession:
-    """Start Spark with its Kafka connector, or use the active session.
+    """Start Spark, or use the active session.
 
-    `jars` are the connector's jars; without them Spark fetches `connector` from Maven and keeps it. A `master` of
-    `None` means the one given to spark-submit, or else all cores of this machine. `conf` overrides the settings that
-    are made here.
+    aiogroup's own reader needs no jar. For `reader="connector"` give `jars`, those of Spark's Kafka connector, or its
+    coordinates as `connector`, say `aiogroup.spark.session.CONNECTOR`: Spark fetches it from Maven and keeps it. A
+    `master` of `None` means the one given to spark-submit, or else all cores of this machine. `conf` overrides the
+    settings that are made here. With a local master Spark's tasks run in this very Python, unless `PYSPARK_PYTHON`
+    names another.
 
     Raises:
         PySparkMissingError, UnsupportedSparkError, JavaMissingError, ConnectorMissingError, SparkStartError: the
@@ -68,12 +71,15 @@ def make_session(
         "spark.app.name": name,
         "spark.master": "local[*]",
         "spark.ui.showConsoleProgress": "false",
-        **({"spark.jars": ",".join(map(str, paths))} if paths else {"spark.jars.packages": connector}),
+        **({"spark.jars": ",".join(map(str, paths))} if paths else {}),
+        **({"spark.jars.packages": connector} if connector is not None and not paths else {}),
         **given,
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()} {given.get(JAVA_OPTIONS, '')}",
     }
     wanted = SparkConf()
     wanted.setAll([(key, value) for key, value in settings.items() if key in given or not wanted.contains(key)])
+    if str(wanted.get("spark.master", "")).startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryFile() as words:
         try:
             _start_java(wanted, words)
@@ -98,6 +104,16 @@ def check_pyspark() -> None:
         raise UnsupportedSparkError(
             f"PySpark 4.0 or newer is needed, and this is {pyspark.__version__}: pip install 'aiogroup[spark]'"
         )
+
+
+def check_pyarrow() -> None:
+    """Check that pyarrow is installed, through which Spark takes what is read in Python.
+
+    Raises:
+        PySparkMissingError: it is not.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise PySparkMissingError("pyarrow is not installed: pip install 'aiogroup[spark]'")
 
 
 def check_classic(spark: SparkSession) -> None:

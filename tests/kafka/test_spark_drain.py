@@ -35,6 +35,7 @@ from aiogroup.spark import (
 from aiogroup.spark.access import Access
 from aiogroup.spark.completeness import Watched
 from aiogroup.spark.gaps import Gap, explain
+from aiogroup.spark.readers import reading_of
 from aiogroup.spark.slices import pieces_of
 from aiogroup.telemetry import events
 from tests.support.kafka import Ears, eventually
@@ -140,7 +141,7 @@ def test_a_job_leaves_nothing_behind_in_the_session(spark, place, keep, fails):
 def test_the_session_may_have_other_listeners(spark):
     """Spark compares the one that goes with each that came before. Nothing is read here."""
     pieces, there = pieces_of({TopicPartition("orders", 0): [(0, 10)]}), Access.of("127.0.0.1:1", "billing", "orders")
-    first, second = (Watched(spark, pieces, there, task_records=10) for _ in range(2))
+    first, second = (Watched(spark, reading_of(spark, pieces, there, 10, "aiogroup")) for _ in range(2))
     counts = [left_in(spark)[0]]
     with first:
         with second:
@@ -327,7 +328,7 @@ def test_a_token_that_changes_each_time_ends_the_job(spark, place):
     [
         (lambda frame: 1 / 0, ZeroDivisionError, "division"),
         (lambda frame: frame.where("offset > 3"), NotProcessedError, "without an action"),
-        (lambda frame: frame.limit(3).collect(), NotProcessedError, "more than 3 of the 50"),
+        (lambda frame: frame.limit(3).collect(), NotProcessedError, "more than 0 of the 50 offsets"),
         (lambda frame: frame.sparkSession.range(1).count(), NotProcessedError, "more than 0 of the 50"),
         (lambda frame: frame.join(_lookup(frame), "partition"), NotProcessedError, "more than 0 of the 50"),
         (lambda frame: frame.rdd.take(1), NotProcessedError, "read more than"),

@@ -62,7 +62,7 @@ def test_it_waits_for_other_drivers_however_the_clock_is_set(monkeypatch, set_by
         return ()
 
     for name, value in {
-        "look": look, "Claims": Claims, "check_connector": lambda spark: None, "list_members": list_members,
+        "look": look, "Claims": Claims, "check_session": lambda spark, reader: None, "list_members": list_members,
         "steady_ms": lambda: clock.steady_ms, "wall_ms": lambda: clock.wall_ms,
     }.items():  # fmt: skip
         monkeypatch.setattr(drain, name, value, raising=False)

@@ -1,0 +1,10 @@
+"""`spark.read.format("aiogroup")`: pending ranges as a data source of Spark, read by aiogroup's own consumer."""
+
+from aiogroup.spark.session import check_pyarrow, check_pyspark
+
+check_pyspark()
+check_pyarrow()
+
+from aiogroup.spark.source.batch import AiogroupDataSource, PendingDataSource  # noqa: E402 (they need PySpark)
+
+__all__ = ["AiogroupDataSource", "PendingDataSource"]
