@@ -213,6 +213,7 @@ bench-recovery: jars
 
 bench-spark: jars
 	$(PY) -m benchmarks.draining_spark
+	$(PY) -m benchmarks.reading_spark
 
 # The variable silences an advertisement of the theme's authors.
 docs: $(if $(wildcard $(STAMP)),$(STAMP),$(DOCS_STAMP))

@@ -104,7 +104,12 @@ def test_both_clients_get_security_and_the_isolation_level():
         "kafka.sasl.jaas.config": 'x required username="alice" password="secret";',
         "kafka.bootstrap.servers": "broker:1",
         "kafka.isolation.level": "read_committed",
+        "kafka.fetch.max.wait.ms": "10",
+        "kafka.max.poll.records": "5000",
     }
+    mine = Access.of("broker:1", "billing", "orders", {"fetch.max.wait.ms": "7", "max.poll.records": "9"})
+    assert mine.spark_options()["kafka.fetch.max.wait.ms"] == "7"
+    assert mine.spark_options()["kafka.max.poll.records"] == "9"
     assert "secret" not in repr(access)
 
 
