@@ -22,7 +22,7 @@ from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.loop.threads import Threads
 from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
-from aiogroup.telemetry.counts import Totals
+from aiogroup.telemetry.counts import Failures, Totals
 from aiogroup.telemetry.event import repr_of
 from aiogroup.telemetry.events import Emit
 from aiogroup.telemetry.meter import Meter
@@ -146,9 +146,11 @@ class Context:
     number: int = field(default_factory=itertools.count().__next__, init=False)
 
     totals: Totals = field(init=False)
+    failures: Failures = field(init=False)
 
     def __post_init__(self) -> None:
-        self.totals = Totals(self.emit)
+        self.failures = Failures(self.emit, now_ms)
+        self.totals = Totals(self.failures.emit)
         self.emit = self.totals.emit
         self.inbox = Inbox(self.interrupt, self.emit)
         self.supervisor = Supervisor(self._on_task_failed)

@@ -170,12 +170,13 @@ def _show(given: _Given) -> int:
         partitions = [_pending_as_json(tp, each) for tp, each in pending]
         _say(document("pending", group=given.access.group_id, partitions=partitions))
     else:
-        rows = (
+        rows = [
             (tp.topic, tp.partition, f"{start}-{end}", end - start, each.log_start, each.log_end)
             for tp, each in pending
             for start, end in each.ranges
-        )
-        _say(table(COLUMNS, rows))
+        ]
+        if rows:
+            _say(table(COLUMNS, rows))
     if not any(each.ranges for each in standing.values()) and not standing.lagging:
         _tell(f"nothing of group {given.access.group_id!r} is pending")
     return _tell_lagging(standing.lagging.values())

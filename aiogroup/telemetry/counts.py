@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 from aiogroup.telemetry.event import Emit, Event
 
-__all__ = ["BOUNDS_MS", "Counts", "Durations", "DurationsBy", "Totals"]
+__all__ = [
+    "BOUNDS_MS", "COMMIT_FAILED", "COORDINATOR_LOST", "FETCH_FAILED", "METADATA_FAILED", "Cause", "Counts", "Durations",
+    "DurationsBy", "Failures", "Totals", "cause_of",
+]  # fmt: skip
 
+COMMIT_FAILED: Final = "commit_failed"
+COORDINATOR_LOST: Final = "coordinator_lost"
+FETCH_FAILED: Final = "fetch_failed"
+METADATA_FAILED: Final = "metadata_failed"
+TELL_AGAIN_MS: Final = 60_000
+NO_NODE: Final = -1
+_NUMBER: Final = re.compile(r"\d+")
+_KINDS: Final = frozenset((
+    events.CommitFailed, events.CoordinatorLost, events.FetchFailed, events.HeartbeatMissed, events.MetadataFailed,
+    events.RebalanceFailed,
+))  # fmt: skip
 BOUNDS_MS: Final = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
 """The upper bounds of the buckets: from a commit to a rebalance that waits for a whole poll interval."""
 
@@ -123,3 +140,111 @@ class Totals:
         )
         self._forget()
         self._pass_on(totals)
+
+
+class Cause(NamedTuple):
+    """Failures with the same cause are one trouble for whoever reads the log."""
+
+    event_name: str
+    node_id: int | None = None
+    topic: str | None = None
+    why: str = ""
+    """Of a topic: why its partitions fail. Of a look-up: what was looked up. The numbers in it are left out."""
+
+
+def cause_of(event: Event) -> Cause | None:
+    """`None` if the event is no failure that is tried again, or if it was to be expected."""
+    if type(event) not in _KINDS:
+        return None
+    match event:
+        case events.FetchFailed(node_id, None, _, why):
+            return Cause(event.name, node_id, None, why.partition(":")[0] if node_id == NO_NODE else "")
+        case events.FetchFailed(_, topic, _, why):
+            return Cause(event.name, None, topic, _NUMBER.sub("", why))
+        case events.CoordinatorLost(node_id, is_expected=False):
+            return Cause(event.name, node_id)
+        case events.RebalanceFailed(is_expected=False):
+            return Cause(event.name)
+        case events.CommitFailed() | events.HeartbeatMissed() | events.MetadataFailed():
+            return Cause(event.name)
+    return None  # it was expected
+
+
+class _Failing:
+    __slots__ = ("count", "last_at_ms", "partitions", "since_ms", "told_at_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.count = 0
+        self.since_ms = self.told_at_ms = self.last_at_ms = now_ms
+        self.partitions: set[TopicPartition] = set()
+
+
+class Failures:
+    """Passes every event on to `emit`, and tells of failures that come again and again while their cause lasts.
+
+    A failed request is tried again, and each attempt that fails is an event of its own. A person wants one line when
+    that begins, which is the first event, one each minute while it goes on (`FailingStill`), and one when it ends
+    (`FailingEnded`). The log leaves the others to DEBUG.
+    """
+
+    def __init__(self, emit: Emit, now_ms: Callable[[], int]) -> None:
+        self._pass_on = emit
+        self._now_ms = now_ms
+        self.failing: dict[Cause, _Failing] = {}
+
+    def emit(self, event: Event) -> None:
+        if (cause := cause_of(event)) is not None:
+            self._note(cause, event)
+            return
+        self._pass_on(event)
+        if self.failing:
+            self._look_for_end(event)
+
+    def end(self, event_name: str, node_id: int | None = None, topic: str | None = None, why: str = "") -> None:
+        """What failed with this cause has just succeeded, or is not needed any more."""
+        cause = Cause(event_name, node_id, topic, why)
+        if (failing := self.failing.pop(cause, None)) is not None:
+            self._pass_on(events.FailingEnded(*cause, failing.count, failing.last_at_ms - failing.since_ms))
+
+    def end_partitions(self, tps: frozenset[TopicPartition]) -> None:
+        """These partitions were fetched, or are given up: a topic has failed until this holds for all that failed."""
+        for cause, failing in [*self.failing.items()]:
+            if failing.partitions and not failing.partitions - tps:
+                self.end(*cause)
+            failing.partitions -= tps
+
+    def _note(self, cause: Cause, event: Event) -> None:
+        now = self._now_ms()
+        failing = self.failing.get(cause)
+        if failing is not None and now - failing.last_at_ms >= TELL_AGAIN_MS:
+            self.end(*cause)  # nothing said so: it was not tried again
+            failing = None
+        if failing is None:
+            failing = self.failing[cause] = _Failing(now)
+        failing.count += 1
+        failing.last_at_ms = now
+        if isinstance(event, events.FetchFailed) and event.topic is not None and event.partition is not None:
+            failing.partitions.add(TopicPartition(event.topic, event.partition))
+        self._pass_on(event)
+        if now - failing.told_at_ms >= TELL_AGAIN_MS:
+            failing.told_at_ms = now
+            why = str(getattr(event, "why", ""))
+            node_id, topic = cause.node_id, cause.topic
+            self._pass_on(
+                events.FailingStill(cause.event_name, node_id, topic, why, failing.count, now - failing.since_ms)
+            )
+
+    def _look_for_end(self, event: Event) -> None:
+        match event:
+            case events.HeartbeatAcknowledged():
+                self._end_all("heartbeat_missed", COORDINATOR_LOST)
+            case events.RebalanceCompleted():
+                self._end_all("rebalance_failed", COORDINATOR_LOST)
+            case events.OffsetsCommitted():
+                self._end_all(COORDINATOR_LOST)
+            case events.PartitionsRevoked() | events.PartitionsLost():
+                self.end_partitions(frozenset(event.partitions))
+
+    def _end_all(self, *names: str) -> None:
+        for cause in [each for each in self.failing if each.event_name in names]:
+            self.end(*cause)

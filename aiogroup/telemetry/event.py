@@ -1,4 +1,4 @@
-"""The base class of events, the type of an observer that gets them, and texts of what the application raised.
+"""The base class of events, two about other events, the type of an observer, and texts of what the application raised.
 
 The class name in snake case is the log key, the fields are the log's fields, and `level` is the log level.
 """
@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Literal, Protocol
 
 from aiogroup.values import dataclass
 
-__all__ = ["Emit", "Event", "Observer", "name_and_text", "repr_of"]
+__all__ = ["Emit", "Event", "FailingEnded", "FailingStill", "Level", "Observer", "name_and_text", "repr_of"]
 
 Level = Literal["debug", "info", "warning", "error"]
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
@@ -36,6 +36,34 @@ class Event:
 
     def fields(self) -> dict[str, object]:
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class FailingStill(Event):
+    """What `event_name` tells has failed for a minute more. `why` is that of the last failure."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    event_name: str
+    node_id: int | None
+    topic: str | None
+    why: str
+    failures_count: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailingEnded(Event):
+    """What `event_name` told has succeeded again, or is not needed any more. `duration_ms` lasts to the last failure.
+
+    `why` says which failures have ended, where the node and the topic do not say it.
+    """
+
+    event_name: str
+    node_id: int | None
+    topic: str | None
+    why: str
+    failures_count: int
+    duration_ms: int
 
 
 class Observer(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry.event import Emit, Event, Level, Observer
+from aiogroup.telemetry.event import Emit, Event, FailingEnded, FailingStill, Level, Observer
 from aiogroup.telemetry.recovery_events import (
     CatchUpDone,
     CatchUpStarted,
@@ -29,6 +29,8 @@ __all__ = [
     "CaughtUp",
     "Emit",
     "Event",
+    "FailingEnded",
+    "FailingStill",
     "ForeignToken",
     "HandOffOverdue",
     "JobProgressed",

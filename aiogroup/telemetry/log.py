@@ -7,7 +7,9 @@ import sys
 from types import ModuleType
 from typing import Final
 
-from aiogroup.telemetry.events import Event
+from aiogroup.telemetry.counts import COORDINATOR_LOST, Cause, cause_of
+from aiogroup.telemetry.event import Level
+from aiogroup.telemetry.events import CoordinatorFound, Event, FailingEnded
 
 __all__ = ["Log"]
 
@@ -25,22 +27,38 @@ class Log:
     Whether structlog is configured is checked at each event: a consumer may be made before the application configures
     it.
 
+    A failure that comes again and again is written once. Until its cause has ended, the next ones are written at
+    DEBUG; `FailingStill` and `FailingEnded` say how many they were.
+
     If a processor or a logger raises, `Observers` treats this observer as faulty and does not call it again.
     """
 
     def __init__(self, group_id: str | None, client_id: str) -> None:
         self._whose: dict[str, object] = {"group": group_id, "client_id": client_id}
+        self._written: set[Cause] = set()
 
     def on_event(self, event: Event) -> None:
-        level = _LEVELS[event.level]
+        word = self._level_of(event)
+        level = _LEVELS[word]
         if (structlog := _configured_structlog()) is not None:
             if level >= (_logger.level or logging.INFO):
-                write = getattr(structlog.get_logger("aiogroup"), event.level)
+                write = getattr(structlog.get_logger("aiogroup"), word)
                 write(event.name, logger="aiogroup", **self._whose, **event.fields())
         elif _logger.isEnabledFor(level):
             fields = {**event.fields(), **self._whose}
             template = f"{event.name} %s"  # one for each event, as some log services group messages by their template
             _logger.log(level, template, _Text(fields), extra={"event": event.name, **fields})
+
+    def _level_of(self, event: Event) -> Level:
+        if isinstance(event, FailingEnded):
+            self._written.discard(Cause(event.event_name, event.node_id, event.topic, event.why))
+        elif isinstance(event, CoordinatorFound) and Cause(COORDINATOR_LOST, event.node_id) in self._written:
+            return "debug"  # the brokers still name it, and it may still be away: `FailingEnded` tells when it answers
+        elif (cause := cause_of(event)) in self._written:
+            return "debug"
+        elif cause is not None:
+            self._written.add(cause)
+        return event.level
 
 
 def _configured_structlog() -> ModuleType | None:

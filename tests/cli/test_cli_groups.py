@@ -245,11 +245,20 @@ async def test_a_token_that_must_not_be_obeyed_is_told_with_its_reason(run, comm
     assert described["partitions"][0]["token"]["is_usable"] is False
 
 
-async def test_no_token_is_told_beside_the_table(run, commit):
+async def test_no_token_is_told_alone(run, commit):
     await commit({("orders", 0): 3})
     ranges = await run("ranges", "billing")
-    assert (ranges.code, len(ranges.out.splitlines())) == (0, 1)
-    assert "no commit of group 'billing' has a token" in ranges.err
+    assert (ranges.code, ranges.out) == (0, "")
+    assert ranges.err.startswith("aiogroup: no commit of group 'billing' has a token")
+
+
+async def test_what_could_not_be_looked_up_is_not_told_to_have_no_token(run, commit, broker):
+    await commit({("orders", 0): 3})
+    broker.error("ListOffsets", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=None)
+    ranges = await run("ranges", "billing", "--timeout-ms", "3000")
+    assert (ranges.code, ranges.out) == (1, "")
+    assert "NOT_LEADER_OR_FOLLOWER" in ranges.err
+    assert "has a token" not in ranges.err
 
 
 async def test_what_one_partition_does_not_tell_is_a_dash_and_the_code_1(run, commit, broker):

@@ -6,10 +6,11 @@ import asyncio
 import re
 from pathlib import Path
 
-import mypy.api
 import pytest
 
 pytest.importorskip("faststream.kafka")
+
+import mypy.api
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/faststream.md").read_text()

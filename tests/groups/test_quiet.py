@@ -28,9 +28,9 @@ class Ears:
         return Counter(event.name for event in self.heard)
 
 
-def plays(script, partitions=COUNT):
+def plays(script, partitions=COUNT, nodes=1):
     async def play():
-        async with Broker(seed=1) as broker:
+        async with Broker(nodes, seed=1) as broker:
             broker.create_topic("t", partitions)
             with logged() as entries:
                 await script(broker, entries)
@@ -127,7 +127,9 @@ def test_a_topic_of_200_partitions_that_is_recreated_is_one_warning_and_one_that
             await read_all(consumer, COUNT)
             await broker.clock.pass_s(2)
             lines = lines_of(entries)
-            del lines["WARNING", "fetch_failed"]
+            failed, ended = lines.pop(("WARNING", "fetch_failed")), lines.pop(("INFO", "failing_ended"))
+            assert failed == ended == len({of["why"] for name, of in entries if name == "fetch_failed"}) <= 2
+            assert ears.counts()["fetch_failed"] >= COUNT
             assert lines == {("WARNING", "partitions_started"): 1}
             (started,) = (of for name, of in entries if name == "partitions_started")
             assert (started["recreated_topics"], started["recreated_count"]) == (("t",), COUNT)
@@ -173,6 +175,99 @@ def test_the_document_of_a_service_keeps_what_the_log_does_not():
 async def read(consumer):
     async for _ in consumer:
         pass
+
+
+# Brokers that are away.
+
+
+def said(entries):
+    """How often each event was logged: warnings, and what says that failures have ended. Not that a leader moved."""
+    entries = [(name, of) for name, of in entries if not of.get("topic")]
+    told = Counter(name for name, of in entries if of["levelname"] == "WARNING")
+    ended = Counter(of["event_name"] for name, of in entries if name == "failing_ended")
+    return told, ended
+
+
+async def reads_on(broker, ears, partitions):
+    count = ears.counts()["offsets_committed"]
+    produce(broker, 1, partitions)
+    await broker.until(lambda: ears.counts()["offsets_committed"] > count, 60)
+
+
+@pytest.mark.parametrize("away_s", [8, 40])
+def test_an_outage_is_one_warning_for_each_broker_and_cause_and_one_line_at_its_end(away_s):
+    async def script(broker, entries):
+        ears = Ears()
+        async with consumer_of(broker, observers=[ears]) as consumer:
+            reading = asyncio.create_task(read(consumer))
+            await reads_on(broker, ears, 6)
+            entries.clear()
+            for node in broker.nodes:
+                node.kill()
+            await broker.clock.pass_s(away_s)
+            for node in broker.nodes:
+                node.start()
+            await reads_on(broker, ears, 6)
+            await broker.clock.pass_s(10)
+            told, ended = said(entries)
+            counts = ears.counts()
+            reading.cancel()
+        assert told["fetch_failed"] == ended["fetch_failed"] == 3  # brokers
+        for name in ("coordinator_lost", "heartbeat_missed", "metadata_failed"):
+            assert told[name] == ended[name] == 1, name
+        assert told["commit_failed"] == ended["commit_failed"] <= 1
+        assert told.total() <= 8
+        assert not [name for name, _ in entries if name == "coordinator_found"]  # the same as before
+        assert counts["fetch_failed"] > 3 * away_s / 2
+        lasted = [of for name, of in entries if name == "failing_ended" and of["node_id"]]
+        lasted = [of for of in lasted if of["event_name"] == "fetch_failed"]
+        assert {of["node_id"] for of in lasted} == {1, 2, 3}
+        of_brokers = [each for each in ears.heard if each.name == "fetch_failed" and each.topic is None]
+        assert sum(of["failures_count"] for of in lasted) == len(of_brokers)
+        assert all(away_s * 500 < of["duration_ms"] < (away_s + 5) * 1_000 for of in lasted)
+
+    plays(script, partitions=6, nodes=3)
+
+
+def test_an_outage_that_lasts_is_told_with_a_count_each_minute():
+    async def script(broker, entries):
+        ears = Ears()
+        async with consumer_of(broker, observers=[ears]) as consumer:
+            reading = asyncio.create_task(read(consumer))
+            await reads_on(broker, ears, 1)
+            entries.clear()
+            broker.nodes[0].kill()
+            await broker.clock.pass_s(200)
+            still = [of for name, of in entries if name == "failing_still" and of["event_name"] == "fetch_failed"]
+            broker.nodes[0].start()
+            await reads_on(broker, ears, 1)
+            reading.cancel()
+        assert [of["since_ms"] // 10_000 for of in still] == [6, 12, 18]
+        assert [of["levelname"] for of in still] == ["WARNING"] * 3
+        assert 40 < still[0]["failures_count"] < still[1]["failures_count"] < still[2]["failures_count"]
+        assert {(of["node_id"], of["topic"]) for of in still} == {(1, None)}
+        assert "cannot connect" in still[0]["why"]
+
+    plays(script, partitions=1)
+
+
+def test_a_second_outage_warns_again():
+    async def script(broker, entries):
+        ears = Ears()
+        async with consumer_of(broker, observers=[ears]) as consumer:
+            reading = asyncio.create_task(read(consumer))
+            for _ in range(2):
+                await reads_on(broker, ears, 1)
+                entries.clear()
+                broker.nodes[0].kill()
+                await broker.clock.pass_s(5)
+                broker.nodes[0].start()
+                await reads_on(broker, ears, 1)
+                told, ended = said(entries)
+                assert told["fetch_failed"] == ended["fetch_failed"] == 1
+            reading.cancel()
+
+    plays(script, partitions=1)
 
 
 # A stop that leaves records in hand.

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from aiogroup.admin import list_members
 from aiogroup.spark import drain, pending_ranges, to_parquet
 from tests.support.kafka import eventually

@@ -145,6 +145,7 @@ async def test_the_service_in_fastapi(tmp_path, start):
             return there == status and text in body
 
         await eventually(lambda: answers("/aiogroup/readyz", 200, "ready"), 60)
+        assert "INFO:aiogroup:rebalance_completed " in said.read_text()
         sending = await asyncio.to_thread(
             subprocess.run,
             [sys.executable, str(sender)],

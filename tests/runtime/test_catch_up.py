@@ -18,11 +18,12 @@ from aiogroup.fetching.range_cursor import BoundedDecoder
 from aiogroup.recovery.lane_starts import Log, Recovery
 from aiogroup.recovery.ranges import read
 from aiogroup.recovery.token import DoneRanges, LogId
-from aiogroup.runtime.loop.clock import Signal
+from aiogroup.runtime.loop.clock import Signal, now_ms
 from aiogroup.runtime.offsets.committed import Committed
 from aiogroup.runtime.recovery import catch_up as catching_up
 from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.telemetry import events
+from aiogroup.telemetry.counts import Failures
 from tests.support.records import LATEST, fetched, tp
 
 OLD = "0" * 16
@@ -64,6 +65,7 @@ class Home:
             assignment=self.assignment,
             delivery=delivery,
             emit=self.told.append,
+            failures=Failures(self.told.append, now_ms),
             link=SimpleNamespace(cluster=Cluster()),
             fetchable=Signal(),
             positions_wanted=Signal(),

@@ -13,6 +13,7 @@ from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.telemetry import events
+from aiogroup.telemetry.counts import Failures
 
 
 class ReadsNothing:
@@ -86,7 +87,9 @@ def starting(link, **settings):
     heard = []
     config = ConsumerConfig(allow_auto_create_topics=True, **settings)
     signals = {name: SimpleNamespace(pulse=lambda: None) for name in ("fetchable", "positions_wanted")}
-    return Refresher(SimpleNamespace(config=config, link=link, emit=heard.append, **signals), ReadsOrders()), heard
+    failures = Failures(heard.append, now_ms)
+    shared = SimpleNamespace(config=config, link=link, emit=failures.emit, failures=failures, **signals)
+    return Refresher(shared, ReadsOrders()), heard
 
 
 @pytest.mark.parametrize(("number", "waited_ms"), [(1, 0), (2, 100), (4, 300), (10**6, 1_000)])

@@ -40,8 +40,9 @@ async def run_list(given: argparse.Namespace) -> int:
     if given.output == "json":
         say(document("members list", group=given.group, members=[_as_json(each) for each in members]))
         return Exit.DONE
-    say(table(COLUMNS, map(_cells, members)))
-    if not members:
+    if members:
+        say(table(COLUMNS, map(_cells, members)))
+    else:
         tell(f"group {given.group!r} has no members")
     return Exit.DONE
 

@@ -32,12 +32,10 @@ async def run(given: argparse.Namespace) -> int:
     with_token = [each for each in look.partitions if each.token is not None or each.found.foreign]
     if given.output == "json":
         say(document("ranges", group=look.group_id, partitions=[_as_json(each) for each in with_token]))
-    else:
+    elif with_token:
         say(table(COLUMNS, [[*_cells(each)] for each in with_token]))
-        if not with_token:
-            tell(
-                f"no commit of group {given.group!r} has a token: everything before the committed offsets is processed"
-            )
+    elif not look.failures:
+        tell(f"no commit of group {given.group!r} has a token: everything before the committed offsets is processed")
     return Exit.NOT_DONE if look.failures else Exit.DONE
 
 

@@ -40,6 +40,7 @@ from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.net.link import COMMIT, HEARTBEAT, METADATA
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.telemetry.counts import FETCH_FAILED
 
 __all__ = ["Fetchers"]
 
@@ -127,6 +128,7 @@ class Fetchers:
             for node_id in self._running.keys() - nodes:
                 self._running.pop(node_id).cancel()
                 self._tried_since_ms.pop(node_id, None)
+                self._context.failures.end(FETCH_FAILED, node_id)
             if self._tally.moved:
                 self._ask_for_moved()
             self._look_for_silent_brokers(now_ms())
@@ -198,6 +200,8 @@ class Fetchers:
                 await asyncio.sleep(0)
             if is_answered:
                 failures_count = 0
+                if context.failures.failing:
+                    context.failures.end(FETCH_FAILED, node_id)
                 continue
             failures_count += 1
             self._refresher.want()
@@ -491,6 +495,8 @@ class Fetchers:
             context.positions_wanted.pulse()
         else:
             self._rules.on_answer(lane)
+            if context.failures.failing:
+                context.failures.end_partitions(frozenset((lane.tp,)))
         if taken.names_replica:
             context.fetchable.pulse()
         if taken.incomplete_bytes:

@@ -26,9 +26,11 @@ from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Offsets
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.telemetry.counts import FETCH_FAILED
 
-__all__ = ["Positions"]
+__all__ = ["LOOK_UP", "Positions"]
 
+LOOK_UP: Final = "looking up positions"
 NOT_COMMITTED: Final = "nothing is committed"
 
 
@@ -100,7 +102,7 @@ class Positions:
                 if not error.retriable:
                     self._context.inbox.put(error)
                     self._context.changed.pulse()
-                self._context.emit(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
+                self._context.emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
                 await retries.back_off()
 
     async def _commit_held(self) -> int | None:
@@ -152,6 +154,7 @@ class Positions:
             for each in partitions:
                 self._asked.pop(each, None)
             self._context.positions_wanted.pulse()  # some positions may have to be checked first, or looked up again
+        self._context.failures.end(FETCH_FAILED, -1, why=LOOK_UP)
         self._context.fetchable.pulse()
         self._context.changed.pulse()
 

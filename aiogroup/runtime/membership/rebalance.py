@@ -21,7 +21,7 @@ from aiogroup.membership.first_sight import FirstSight
 from aiogroup.membership.states import MemberState
 from aiogroup.runtime.context import Context, CurrentRebalance
 from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.fetching.positions import Positions
+from aiogroup.runtime.fetching.positions import LOOK_UP, Positions
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.membership.ownership import COMMIT_BEFORE_JOIN_MS, Ownership, Still
 from aiogroup.runtime.metadata.refresher import Refresher
@@ -233,14 +233,14 @@ class Rebalance:
                 await self._positions.resolve(wanted, now_ms() + self._context.config.request_timeout_ms // 3)
             except TopicAuthorizationError as error:
                 # The positions task asks on, and the application hears of it, as if Fetch had been refused.
-                self._context.emit(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
+                self._context.emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
                 self._context.inbox.put(error)
                 self._context.changed.pulse()
                 return
             except AiogroupError as error:
                 if not any(each.state is PositionState.COMMITTED for each in wanted):
                     # Only leaders did not answer. The positions task asks on, and the rebalance need not wait for it.
-                    self._context.emit(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
+                    self._context.emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
                     return
                 self._context.emit_rebalance_failed(f"positions: {error}")
                 if not error.retriable:

@@ -20,6 +20,7 @@ from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
 from aiogroup.runtime.loop.retries import Retries
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.telemetry.counts import METADATA_FAILED
 
 __all__ = ["MetadataReader", "Refresher"]
 
@@ -144,6 +145,7 @@ class Refresher:
         except BaseException:
             self._wanted_at_ms = since_ms if since_ms is not None else self._wanted_at_ms
             raise
+        self._context.failures.end(METADATA_FAILED)
         self._reader.on_refreshed(self._context.link.cluster)
         self._refreshed_at_ms, self.asked_at_ms = now_ms(), asked_at_ms
         self._refreshed.pulse()

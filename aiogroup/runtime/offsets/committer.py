@@ -49,7 +49,7 @@ from aiogroup.runtime.net.link import COMMIT
 from aiogroup.runtime.offsets.committed import CommittedOffsets
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
-from aiogroup.telemetry.counts import Durations
+from aiogroup.telemetry.counts import COMMIT_FAILED, Durations
 
 __all__ = ["REFRESH_MS", "Committer"]
 
@@ -165,6 +165,7 @@ class Committer:
             self._context.emit(events.CommitFailed(failed, f"{error} (where reading begins; {then})"))
             self.why_held = str(error) if left else ""
             return left
+        self._context.failures.end(COMMIT_FAILED)
         return ()
 
     async def commit_processed(self, partitions: Iterable[Partition], timeout: int, *, again: bool = False) -> bool:
@@ -192,6 +193,7 @@ class Committer:
         except AiogroupError as error:
             self._context.emit(events.CommitFailed(commit.not_durable(), str(error)))
             return False
+        self._context.failures.end(COMMIT_FAILED)
         return True
 
     def commit_leaving(self, partitions: Iterable[Partition]) -> None:

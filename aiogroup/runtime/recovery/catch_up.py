@@ -24,10 +24,12 @@ from aiogroup.runtime.loop.clock import Signal, now_ms, wall_ms
 from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LeaderOffsets
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.telemetry.counts import FETCH_FAILED
 from aiogroup.telemetry.event import Event
 
 __all__ = ["CatchUp"]
 
+LOG_STARTS: Final = "looking up where logs begin"
 LOG_START_MS: Final = 60_000
 """How often leaders are asked for the start of the log, to see whether retention comes near to pending ranges."""
 
@@ -201,7 +203,9 @@ class CatchUp:
                 dict.fromkeys(tps, EARLIEST), until_ms, self._note_log_starts, read_committed=read_committed
             )
         except AiogroupError as error:
-            self.emit(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
+            self.emit(events.FetchFailed(-1, None, None, f"{LOG_STARTS}: {error}"))
+        else:
+            self._context.failures.end(FETCH_FAILED, -1, why=LOG_STARTS)
 
     def _note_log_starts(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
         self.delivery.settle()

@@ -17,10 +17,12 @@ from aiogroup.runtime.offsets.committed import CommittedOffsets
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.telemetry import events
+from aiogroup.telemetry.counts import FETCH_FAILED
 
 __all__ = ["SecondLog"]
 
 LOOK_MS: Final = 2_000
+SECOND_LOG: Final = "reading the second commit log"
 """How often the second commit log is read while ranges are pending."""
 
 
@@ -52,8 +54,10 @@ class SecondLog:
                 try:
                     found = await self._committed.fetch(pending, now_ms() + self._context.config.request_timeout_ms)
                 except AiogroupError as error:
-                    self._context.emit(events.FetchFailed(-1, None, None, f"reading the second commit log: {error}"))
+                    self._context.emit(events.FetchFailed(-1, None, None, f"{SECOND_LOG}: {error}"))
                     found = {}
+                else:
+                    self._context.failures.end(FETCH_FAILED, -1, why=SECOND_LOG)
                 self._context.delivery.settle()
                 for tp, lanes in pending.items():
                     if self._context.assignment.get(tp) is lanes.live and lanes.live.lanes is lanes:
