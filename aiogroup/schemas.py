@@ -109,7 +109,7 @@ class Decoder(Generic[T]):
                     f"no schema for {record.topic}-{record.partition} at offset {record.offset}: "
                     f"{type(outage).__name__}: {outage}"
                 ) from error
-            raise RecordDeserializationError(
+            refused = RecordDeserializationError(
                 record.tp,
                 record.offset,
                 f"the {field} deserializer raised {type(error).__name__}",
@@ -118,7 +118,9 @@ class Decoder(Generic[T]):
                 headers=record.headers,
                 timestamp=record.timestamp,
                 lane=record.lane,
-            ) from error
+            )
+            refused._handed_out = record
+            raise refused from error
         raise ConfigError(
             f"the deserializer returned a {type(decoding).__name__}, which cannot be awaited: write async def"
         )
