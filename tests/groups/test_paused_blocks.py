@@ -451,6 +451,33 @@ def test_a_commit_after_it_says_that_the_partition_went():
     plays(script)
 
 
+@pytest.mark.parametrize("enable_auto_commit", [True, False])
+def test_a_commit_says_so_too_where_the_outage_ends_while_the_partition_goes(enable_auto_commit):
+    async def script(place):
+        place.produce("a")
+        goes, is_up = asyncio.Event(), asyncio.Event()
+
+        class Slow(Told):
+            async def on_partitions_revoked(self, revoked):
+                goes.set()
+                await is_up.wait()
+
+        place.told = Slow()
+        settings = {"partition_assignment_strategy": ("range",), "enable_auto_commit": enable_auto_commit}
+        async with place.consumer(listens=True, **settings) as consumer:
+            await consumer.getone()
+            async with consumer.paused():
+                await consumer.enforce_rebalance()
+                await goes.wait()
+            is_up.set()
+            await place.broker.until(lambda: "partitions_revoked" in place.told.names, 60)
+            with pytest.raises(CommitFailedError) as raised:
+                await consumer.commit()
+            assert raised.value.not_owned == {Tp("t", 0)}
+
+    plays(script)
+
+
 def test_what_another_task_processes_is_waited_for():
     async def script(place):
         for partition in range(2):
