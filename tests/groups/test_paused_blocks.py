@@ -385,6 +385,31 @@ def test_it_is_not_entered_after_stop():
     plays(script)
 
 
+def test_a_rebalance_callback_cannot_wait_in_it():
+    async def script(place):
+        errors = []
+
+        class Waits(Told):
+            async def on_partitions_assigned(self, assigned):
+                try:
+                    async with consumer.paused():
+                        await place.clock.pass_s(OUTAGE_S)
+                except IllegalStateError as error:
+                    errors.append(str(error))
+
+        place.told = Waits()
+        place.produce("a")
+        consumer = place.consumer(listens=True)
+        async with consumer:
+            assert await asyncio.wait_for(values(consumer, 1), 10) == ["a"]
+            assert len(errors) == 1
+            assert "inside a rebalance callback" in errors[0]
+            assert consumer.paused() == frozenset()
+            assert "poll_interval_exceeded" not in place.told.names
+
+    plays(script)
+
+
 # With a record in hand.
 
 
