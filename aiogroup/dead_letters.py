@@ -119,12 +119,15 @@ class DeadLetters:
         # Not idempotent: such a producer of aiokafka never gives a record up, and while no broker answers its stop()
         # does not end. A letter that comes twice does no harm.
         producer: Any = AIOKafkaProducer(acks="all", compression_type="lz4", **settings)  # type: ignore[no-untyped-call]
+        starting = start_task("dead letters' begin", producer.start)  # cancelled, it would leave a connection open
+        starting.add_done_callback(_take)
         try:
-            await producer.start()
+            await asyncio.shield(starting)
         except BaseException as error:
-            await _close(producer)
+            closing = _close(producer, starting)
             if not isinstance(error, (KafkaError, OSError)):
                 raise
+            await closing
             raise DeadLetterError(f"no broker takes dead letters: {error}", retriable=True) from error
         self._producer = producer
         return self
@@ -306,11 +309,17 @@ def _take(sending: asyncio.Future[Any]) -> None:
         sending.exception()
 
 
-async def _close(producer: Any) -> None:  # noqa: ANN401 (as above)
+def _close(producer: Any, starting: asyncio.Task[None] | None = None) -> asyncio.Future[None]:  # noqa: ANN401 (as above)
     """Let it send what it has, and close. Where the caller is cancelled, by anyio at each wait, it still closes, in the
     background: it gives letters up after `request_timeout_ms`.
     """
-    await asyncio.shield(start_task("dead letters' end", producer.stop))
+
+    async def close() -> None:
+        if starting is not None:
+            await asyncio.wait((starting,))
+        await producer.stop()
+
+    return asyncio.shield(start_task("dead letters' end", close))
 
 
 def _source(record: Record | RecordDeserializationError) -> _Source:

@@ -27,7 +27,8 @@ from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, eventually, take, take_batch, turns
 
 PRODUCE = 0
-"""The number of the API."""
+METADATA = 3
+"""The numbers of the APIs."""
 TRACEPARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -381,9 +382,24 @@ async def test_a_cancelled_scope_leaves_nothing_of_the_producer_behind(make_lett
                 await eventually(lambda: not tasks_of_a_producer())
 
 
+async def test_a_beginning_that_is_cancelled_ends_at_once_and_leaves_no_connection_behind(make_place):
+    place = make_place()
+    async with (
+        Proxy(place.cluster.bootstrap_servers) as proxy,
+        place.unsubscribed(bootstrap_servers=proxy.bootstrap_servers) as consumer,
+    ):
+        with proxy.hold(METADATA) as held:
+            beginning = asyncio.create_task(DeadLetters(consumer).__aenter__())
+            await eventually(lambda: held.used_count)
+            beginning.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(beginning, 2)
+        await eventually(lambda: not tasks_of_a_producer())
+
+
 def tasks_of_a_producer():
     names = {task.get_coro().__qualname__ for task in asyncio.all_tasks()}
-    return names & {"Sender._sender_routine", "AIOKafkaClient._md_synchronizer"}
+    return names & {"Sender._sender_routine", "AIOKafkaClient._md_synchronizer", "AIOKafkaConnection._read"}
 
 
 async def test_letters_need_a_group_and_an_open_producer(make_place):
