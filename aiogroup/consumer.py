@@ -716,7 +716,7 @@ class Consumer(Generic[K, V]):
         known which task holds a record, that goes for all that is in hand of these partitions: name those of your own.
 
         Raises:
-            IllegalStateError: a named partition is not assigned.
+            IllegalStateError: a named partition is not assigned; or the block is entered inside a rebalance callback.
             ConsumerStoppedError: the consumer is stopped; also when the block is entered.
         """
         meant = self._running().self_assignment

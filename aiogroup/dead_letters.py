@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
+from collections import defaultdict
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, overload
 
@@ -20,7 +22,9 @@ from aiogroup.errors import (
     RecordDeserializationError,
 )
 from aiogroup.records import Record
+from aiogroup.runtime.engine import Engine
 from aiogroup.runtime.loop.clock import timeout_ms
+from aiogroup.runtime.loop.supervisor import start_task
 from aiogroup.runtime.net.authentication import Tokens
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
@@ -75,6 +79,7 @@ class DeadLetters:
         ConfigError: the consumer has no group, or the pattern makes no topic name.
         DeadLetterError: from `async with`: a topic for the letters of a subscribed topic does not exist, or no broker
             can be reached. Nothing was read yet.
+        IllegalStateError: from `async with`: it is open already.
     """
 
     def __init__(self, consumer: Consumer, *, topic: str = "dlq.{group}.{topic}") -> None:
@@ -92,21 +97,37 @@ class DeadLetters:
                 f"{group!r} it is none: {error}"
             ) from error
         self._producer: Any = None  # aiokafka's class has no annotations
+        self._seen: set[str] = set()  # topics for letters that are there
+        # aiokafka's producer takes one batch of a partition at a time, and gives up far too soon where many wait.
+        self._turns: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._reading = asyncio.Lock()  # each reader has connections of its own
 
     async def __aenter__(self) -> Self:
-        await self._check_topics()
+        if self._producer is not None:
+            raise IllegalStateError("these dead letters are open already: one `async with` for all tasks")
+        try:
+            missing = await self._missing({self._topic_of(topic) for topic in self._consumer.subscription()})
+        except AiogroupError as error:
+            raise DeadLetterError(
+                f"no broker says whether the topics for dead letters exist: {error}", retriable=error.retriable
+            ) from error
+        if missing:
+            raise DeadLetterError(missing)
         settings = self._connection()
         if settings["sasl_oauth_token_provider"] is not None:
             settings["sasl_oauth_token_provider"] = Tokens(settings["sasl_oauth_token_provider"])
         # Not idempotent: such a producer of aiokafka never gives a record up, and while no broker answers its stop()
         # does not end. A letter that comes twice does no harm.
         producer: Any = AIOKafkaProducer(acks="all", compression_type="lz4", **settings)  # type: ignore[no-untyped-call]
+        starting = start_task("dead letters' begin", producer.start)  # cancelled, it would leave a connection open
+        starting.add_done_callback(_take)
         try:
-            await producer.start()
+            await asyncio.shield(starting)
         except BaseException as error:
-            await producer.stop()
+            closing = _close(producer, starting)
             if not isinstance(error, (KafkaError, OSError)):
                 raise
+            await closing
             raise DeadLetterError(f"no broker takes dead letters: {error}", retriable=True) from error
         self._producer = producer
         return self
@@ -116,7 +137,7 @@ class DeadLetters:
     ) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            await producer.stop()
+            await _close(producer)
 
     @overload
     async def send(self, record: RecordDeserializationError, /, *, attempts: int = 1) -> None: ...
@@ -142,40 +163,70 @@ class DeadLetters:
                 whether the same call may succeed later.
             IllegalStateError: outside of `async with`.
         """
-        if self._producer is None:
+        producer = self._producer
+        if producer is None:
             raise IllegalStateError("dead letters are sent inside of `async with DeadLetters(consumer) as letters:`")
         why = record if isinstance(record, RecordDeserializationError) else error
         if isinstance(why, RecordDeserializationError):
             why = why.__cause__ or why
         topic, place = self._topic_of(record.topic), (record.topic, record.partition, record.offset)
-        engine = self._consumer._started()
+        engine, limit_ms = self._consumer._started(), self._consumer.config.default_api_timeout_ms
         try:
-            source = await self._source_of(record)
-            headers, end = engine.begin_send(topic, (*source.headers, *self._about(source, why, attempts)))
             try:
-                sent = await self._deliver(self._producer, topic, source, headers)
-            except BaseException as failure:
-                end(type(failure.__cause__ or failure).__qualname__)
-                raise
-            end(None)
+                async with timeout_ms(limit_ms):
+                    sent = await self._send(engine, producer, record, why, topic, attempts)
+            except TimeoutError as error:
+                late = f"{topic} has not acknowledged it within default_api_timeout_ms={limit_ms}"
+                raise _failed(record, late, error) from error
         except DeadLetterError as failure:
             engine.context.emit(events.DeadLetterFailed(*place, topic, str(failure)))
             raise
         engine.context.emit(events.DeadLetterSent(*place, topic, *sent, _name_of(why)))
 
-    async def _check_topics(self) -> None:
-        """Where a topic is missing, that is told before the first record needs it. A producer of aiokafka would have it
-        created, with the defaults of the broker.
+    async def _send(
+        self,
+        engine: Engine,
+        producer: Any,  # noqa: ANN401 (as above)
+        record: Record | RecordDeserializationError,
+        why: BaseException | None,
+        topic: str,
+        attempts: int,
+    ) -> tuple[int, int]:
+        source = await self._source_of(record)
+        await self._check_topic(record, topic)
+        headers, end = engine.begin_send(topic, (*source.headers, *self._about(source, why, attempts)))
+        try:
+            sent = await self._deliver(producer, topic, source, headers)
+        except BaseException as failure:
+            end(type(failure.__cause__ or failure).__qualname__)
+            raise
+        end(None)
+        return sent
+
+    async def _missing(self, topics: set[str]) -> str:
+        """What to do about topics for letters that are not there. A producer of aiokafka would have them created, with
+        the defaults of the broker.
         """
-        wanted = {self._topic_of(topic) for topic in self._consumer.subscription()}
-        found = await self._consumer._started().context.link.fetch_metadata(wanted)
-        if missing := sorted(wanted - found.topics.keys()):
-            raise DeadLetterError(
-                f"create {', '.join(missing)} for dead letters, or let this principal see and write them"
-            )
+        if topics <= self._seen:
+            return ""
+        found = await self._consumer._started().context.link.fetch_metadata(topics - self._seen)
+        self._seen |= found.topics.keys() & topics
+        missing = ", ".join(sorted(topics - self._seen))
+        return f"create {missing} for dead letters, or let this principal see and write them" if missing else ""
+
+    async def _check_topic(self, record: Record | RecordDeserializationError, topic: str) -> None:
+        """The record's topic may have been subscribed or assigned since the first look."""
+        try:
+            missing = await self._missing({topic})
+        except AiogroupError as error:
+            raise _failed(record, f"no broker says whether {topic} exists", error) from error
+        if missing:
+            raise _failed(record, missing)
 
     async def _source_of(self, record: Record | RecordDeserializationError) -> _Source:
         config = self._consumer.config
+        if isinstance(record, RecordDeserializationError) and record._handed_out is not None:
+            record = record._handed_out
         if isinstance(record, RecordDeserializationError):
             if record.key is None and record.value is None:
                 raise _failed(record, "its bytes could not be read, so that there is nothing to send; see its error")
@@ -197,13 +248,13 @@ class DeadLetters:
         )
         gone = "its bytes are no longer in the log, and a deserializer has replaced what was read"
         try:
-            async with timeout_ms(config.default_api_timeout_ms), reader:
-                reader.assign([record.tp])
+            reader.assign([record.tp])  # before its start, which asks for the topic
+            async with self._reading, reader:
                 reader.seek(record.tp, record.offset)
                 found = await reader.getone()
         except OffsetOutOfRangeError as error:
             raise _failed(record, gone, error) from error
-        except (AiogroupError, TimeoutError) as error:
+        except AiogroupError as error:
             raise _failed(record, "its bytes could not be read from the log again", error) from error
         if (found.offset, found.timestamp, found.headers) != (record.offset, record.timestamp, record.headers):
             raise _failed(record, gone)
@@ -212,13 +263,16 @@ class DeadLetters:
     async def _deliver(self, producer: Any, topic: str, source: _Source, headers: Headers) -> tuple[int, int]:  # noqa: ANN401
         """The partition and the offset of the letter, once all replicas have it."""
         try:
-            async with timeout_ms(self._consumer.config.default_api_timeout_ms):
-                partitions = await producer.partitions_for(topic)
-                partition = source.tp.partition % len(partitions)
-                batch = producer.create_batch()  # `send` takes no record that has neither a key nor a value
-                batch.append(key=source.key, value=source.value, timestamp=None, headers=list(headers))
-                sent = await (await producer.send_batch(batch, topic, partition=partition))
-        except (KafkaError, TimeoutError, OSError) as error:
+            partitions = await producer.partitions_for(topic)
+            partition = source.tp.partition % len(partitions)
+            batch = producer.create_batch()  # `send` takes no record that has neither a key nor a value
+            batch.append(key=source.key, value=source.value, timestamp=None, headers=list(headers))
+            async with self._turns[topic, partition]:
+                sending = await producer.send_batch(batch, topic, partition=partition)
+            sending.add_done_callback(_take)  # of a cancelled send, too
+            await asyncio.wait((sending,))
+            sent = sending.result()
+        except (KafkaError, OSError) as error:
             raise _failed(source, f"it could not be sent to {topic}", error) from error
         return sent.partition, sent.offset
 
@@ -234,11 +288,11 @@ class DeadLetters:
         }
         about = [(PREFIX + name, str(each).encode()) for name, each in told.items() if each is not None]
         if why is not None:
-            stack = "".join(traceback.format_exception(why)).encode(errors="replace")
+            stack = "".join(traceback.format_exception(why)).encode(errors="replace")[-TEXT_BYTES:]
             about += [
                 (PREFIX + "exception", _name_of(why).encode()),
-                (PREFIX + "message", _text_of(why).encode(errors="replace")[:TEXT_BYTES]),
-                (PREFIX + "stacktrace", stack[-TEXT_BYTES:]),
+                (PREFIX + "message", _whole(_text_of(why).encode(errors="replace")[:TEXT_BYTES])),
+                (PREFIX + "stacktrace", _whole(stack)),
             ]
         return tuple(about)
 
@@ -247,6 +301,25 @@ class DeadLetters:
 
     def _topic_of(self, topic: str) -> str:
         return self._pattern.format(group=self._group, topic=topic)
+
+
+def _take(sending: asyncio.Future[Any]) -> None:
+    """Whoever was cancelled asks for no result, and an error that nobody asks for is written to the log."""
+    if not sending.cancelled():
+        sending.exception()
+
+
+def _close(producer: Any, starting: asyncio.Task[None] | None = None) -> asyncio.Future[None]:  # noqa: ANN401 (as above)
+    """Let it send what it has, and close. Where the caller is cancelled, by anyio at each wait, it still closes, in the
+    background: it gives letters up after `request_timeout_ms`.
+    """
+
+    async def close() -> None:
+        if starting is not None:
+            await asyncio.wait((starting,))
+        await producer.stop()
+
+    return asyncio.shield(start_task("dead letters' end", close))
 
 
 def _source(record: Record | RecordDeserializationError) -> _Source:
@@ -273,6 +346,11 @@ def _name_of(error: BaseException | None) -> str:
         return ""
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _whole(text: bytes) -> bytes:
+    """Without the rest of a character that was cut through."""
+    return text.decode(errors="ignore").encode()
 
 
 def _text_of(error: BaseException) -> str:

@@ -353,6 +353,9 @@ class RecordDeserializationError(CorruptRecordError):
     after the record, as `seek(tp, offset + 1)` does.
     """
 
+    _handed_out: Record | None = None
+    """The record, if it was handed out before something refused it: the consumer may have replaced its bytes."""
+
     def __init__(
         self,
         tp: TopicPartition,

@@ -5,11 +5,15 @@ The extra `aiogroup[schemas]` brings these. Nothing else of aiogroup imports thi
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Awaitable, Callable, Iterator
+from traceback import walk_tb
 from typing import Final, Generic, Literal, TypeVar
 
 try:
-    from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+    from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
     from confluent_kafka.serialization import MessageField, SerializationContext
 except ImportError as error:
     message = "aiogroup.schemas needs confluent-kafka 2.16: pip install 'aiogroup[schemas]'"
@@ -24,6 +28,7 @@ __all__ = ["Decoder", "RegistryUnavailableError"]
 T = TypeVar("T")
 
 NOT_FOUND: Final = 404
+CLIENT: Final = AsyncSchemaRegistryClient.__module__
 HTTP: Final = ("httpx", "httpx2")
 """confluent-kafka takes the one that is installed."""
 
@@ -62,7 +67,7 @@ class Decoder(Generic[T]):
         *,
         timeout_ms: int = 10_000,
     ) -> None:
-        if not callable(deserializer) or "._sync." in type(deserializer).__module__:
+        if not callable(deserializer) or any("._sync." in each.__module__ for each in type(deserializer).__mro__):
             raise ConfigError(
                 f"{type(deserializer).__name__} cannot be awaited: it would block the event loop while it asks the "
                 "registry. Give `await AsyncAvroDeserializer(client)`, or another class with Async in its name"
@@ -80,21 +85,31 @@ class Decoder(Generic[T]):
             RecordDeserializationError: the record is at fault, or its schema is not in the registry. A new attempt
                 fails, too: give the record up. `__cause__` says why.
             RegistryUnavailableError: the registry is at fault, or cannot be reached: try again.
+            ConfigError: the program is at fault: the deserializer returned what cannot be awaited, or the consumer's
+                own deserializer has replaced the bytes.
         """
         data = record.key if self._is_key else record.value
         if data is None:
             return None
         field = MessageField.KEY if self._is_key else MessageField.VALUE
+        if not isinstance(data, bytes):
+            raise ConfigError(
+                f"the {field} is a {type(data).__name__}: Decoder takes bytes, from a consumer without "
+                f"{field}_deserializer"
+            )
+        handled = sys.exception()  # by the caller: it is no cause of what is raised here
         try:
             async with within(self._timeout_ms):
-                return await self._deserializer(data, SerializationContext(record.topic, field, list(record.headers)))
+                decoding = self._deserializer(data, SerializationContext(record.topic, field, list(record.headers)))
+                if inspect.isawaitable(decoding):
+                    return await decoding
         except Exception as error:
-            if (outage := next(filter(_is_outage, _chain(error)), None)) is not None:
+            if (outage := next(filter(_is_outage, _chain(error, handled)), None)) is not None:
                 raise RegistryUnavailableError(
                     f"no schema for {record.topic}-{record.partition} at offset {record.offset}: "
                     f"{type(outage).__name__}: {outage}"
                 ) from error
-            raise RecordDeserializationError(
+            refused = RecordDeserializationError(
                 record.tp,
                 record.offset,
                 f"the {field} deserializer raised {type(error).__name__}",
@@ -103,19 +118,30 @@ class Decoder(Generic[T]):
                 headers=record.headers,
                 timestamp=record.timestamp,
                 lane=record.lane,
-            ) from error
+            )
+            refused._handed_out = record
+            raise refused from error
+        raise ConfigError(
+            f"the deserializer returned a {type(decoding).__name__}, which cannot be awaited: write async def"
+        )
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what led to it: the errors of rules and references come wrapped."""
-    each: BaseException | None = error
-    while each is not None:
+def _chain(error: BaseException | None, handled: BaseException | None) -> Iterator[BaseException]:
+    """The error and what led to it, without what was `handled` before: the errors of rules and references come
+    wrapped.
+    """
+    seen: list[BaseException | None] = [handled]
+    each = error
+    while each is not None and not any(each is known for known in seen):
         yield each
+        seen.append(each)
         each = each.__cause__ or each.__context__
 
 
 def _is_outage(error: BaseException) -> bool:
     if isinstance(error, SchemaRegistryError):
         return error.error_code // 100 != NOT_FOUND  # 40401 to 40403 are the registry's own; 404 is of a wrong path
+    # A proxy may answer 200 with a page of its own, on which the client stumbles.
+    is_of_client = any(frame.f_globals["__name__"] == CLIENT for frame, _ in walk_tb(error.__traceback__))
     is_of_http = any(kind.__module__.partition(".")[0] in HTTP for kind in type(error).__mro__)
-    return is_of_http or isinstance(error, (OAuthTokenError, OSError, TimeoutError))
+    return is_of_client or is_of_http or isinstance(error, (OSError, TimeoutError))

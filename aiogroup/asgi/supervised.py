@@ -10,6 +10,7 @@ from typing import Any, Final
 from aiogroup.asgi.life import Life
 from aiogroup.asgi.probes import UNASSIGNED, Look
 from aiogroup.consumer import Consumer
+from aiogroup.errors import IllegalStateError
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
@@ -87,10 +88,17 @@ class SupervisedLoop:
 
         Raises:
             ValueError: `what` is empty, or no text.
+            IllegalStateError: no event loop runs here, as in a thread.
         """
         if not isinstance(what, str) or not what:
             raise ValueError(f"degraded() takes the name of what is down, as 'database', not {what!r}")
-        count, since_ms = self._down.get(what, (0, now_ms()))
+        try:
+            now = now_ms()
+        except RuntimeError:
+            raise IllegalStateError(
+                "degraded() belongs to the event loop, and none runs here: enter it there, where the thread is awaited"
+            ) from None
+        count, since_ms = self._down.get(what, (0, now))
         self._down[what] = count + 1, since_ms
         if not count:
             self._emit(lambda name: events.LoopDegraded(name, what))

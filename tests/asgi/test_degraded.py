@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from aiogroup import Consumer
+from aiogroup import Consumer, IllegalStateError
 from aiogroup.asgi import Loop, Service
 from aiogroup.embedded import Broker, run_virtual
 from tests.support.asgi import get, get_raw, logged
@@ -51,6 +53,19 @@ def test_whoever_may_see_names_sees_what_is_down_and_everybody_that_something_is
             assert (state["state"], state["degraded"]) == ("degraded", ["database", "mail server"])
         body = await verbose(service)
         assert (body["state"], body["loops"]["billing"]["degraded"]) == ("ready", [])
+
+    plays(script)
+
+
+def test_a_thread_is_told_where_to_say_it():
+    async def script(service, broker):
+        def handle():
+            with service["billing"].degraded("cache"):
+                pass
+
+        with pytest.raises(IllegalStateError, match="where the thread is awaited"):
+            await asyncio.to_thread(handle)
+        assert service["billing"].health().status == "ready"
 
     plays(script)
 

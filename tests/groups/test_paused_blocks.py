@@ -385,6 +385,31 @@ def test_it_is_not_entered_after_stop():
     plays(script)
 
 
+def test_a_rebalance_callback_cannot_wait_in_it():
+    async def script(place):
+        errors = []
+
+        class Waits(Told):
+            async def on_partitions_assigned(self, assigned):
+                try:
+                    async with consumer.paused():
+                        await place.clock.pass_s(OUTAGE_S)
+                except IllegalStateError as error:
+                    errors.append(str(error))
+
+        place.told = Waits()
+        place.produce("a")
+        consumer = place.consumer(listens=True)
+        async with consumer:
+            assert await asyncio.wait_for(values(consumer, 1), 10) == ["a"]
+            assert len(errors) == 1
+            assert "inside a rebalance callback" in errors[0]
+            assert consumer.paused() == frozenset()
+            assert "poll_interval_exceeded" not in place.told.names
+
+    plays(script)
+
+
 # With a record in hand.
 
 
@@ -447,6 +472,33 @@ def test_a_commit_after_it_says_that_the_partition_went():
                 with pytest.raises(CommitFailedError) as raised:
                     await consumer.commit()
                 assert raised.value.not_owned == {Tp("t", 0)}
+
+    plays(script)
+
+
+@pytest.mark.parametrize("enable_auto_commit", [True, False])
+def test_a_commit_says_so_too_where_the_outage_ends_while_the_partition_goes(enable_auto_commit):
+    async def script(place):
+        place.produce("a")
+        goes, is_up = asyncio.Event(), asyncio.Event()
+
+        class Slow(Told):
+            async def on_partitions_revoked(self, revoked):
+                goes.set()
+                await is_up.wait()
+
+        place.told = Slow()
+        settings = {"partition_assignment_strategy": ("range",), "enable_auto_commit": enable_auto_commit}
+        async with place.consumer(listens=True, **settings) as consumer:
+            await consumer.getone()
+            async with consumer.paused():
+                await consumer.enforce_rebalance()
+                await goes.wait()
+            is_up.set()
+            await place.broker.until(lambda: "partitions_revoked" in place.told.names, 60)
+            with pytest.raises(CommitFailedError) as raised:
+                await consumer.commit()
+            assert raised.value.not_owned == {Tp("t", 0)}
 
     plays(script)
 

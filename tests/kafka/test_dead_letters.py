@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import logging
 from random import Random
 
+import anyio
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import RecordsToDelete
@@ -18,12 +21,14 @@ from aiogroup import ConfigError, IllegalStateError, RecordDeserializationError,
 from aiogroup.dead_letters import DeadLetters
 from aiogroup.errors import DeadLetterError
 from aiogroup.otel import Tracing
+from aiogroup.schemas import Decoder
 from aiogroup.telemetry.events import DeadLetterFailed, DeadLetterSent
 from aiogroup.testing import Proxy
-from tests.support.kafka import Ears, eventually, take, turns
+from tests.support.kafka import Ears, eventually, take, take_batch, turns
 
 PRODUCE = 0
-"""The number of the API."""
+METADATA = 3
+"""The numbers of the APIs."""
 TRACEPARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -167,6 +172,46 @@ async def test_a_poison_record_is_sent_with_its_bytes_and_its_headers(make_lette
     assert header(letter, "timestamp") == str(raised.value.timestamp)
 
 
+async def test_a_record_that_was_refused_after_a_deserializer_had_replaced_its_key_is_sent_as_it_was(
+    make_letters_place,
+):
+    async def deserializer(data, context):
+        return json.loads(data)
+
+    place = make_letters_place()
+    await send(place, b"no json", b"KEY", [("tenant", b"7")])
+    async with place.consumer(key_deserializer=bytes.lower) as consumer, DeadLetters(consumer) as letters:
+        record = await consumer.getone()
+        assert record.key == b"key"
+        with pytest.raises(RecordDeserializationError) as raised:
+            await Decoder(deserializer)(record)
+        await letters.send(raised.value)
+    (letter,) = await letters_of(place, 1)
+    assert (letter.key, letter.value, letter.headers[0]) == (b"KEY", b"no json", ("tenant", b"7"))
+    assert header(letter, "exception") == "json.decoder.JSONDecodeError"
+
+
+async def test_a_long_text_is_still_text(make_letters_place):
+    place = make_letters_place()
+    await place.produce(range(1))
+    async with place.consumer() as consumer, DeadLetters(consumer) as letters:
+        await letters.send(await consumer.getone(), ValueError("_" + "\u20ac" * 9_000))
+    (letter,) = await letters_of(place, 1)
+    assert header(letter, "message") == "_" + "\u20ac" * 2_730
+    assert header(letter, "stacktrace").endswith("\u20ac\n")
+
+
+@pytest.mark.parametrize("settings", [{}, {"value_deserializer": json.loads}])
+async def test_many_letters_at_once_all_arrive_in_order(make_letters_place, settings):
+    place, count = make_letters_place(), 200
+    await place.produce(range(count))
+    async with place.consumer(**settings) as consumer, DeadLetters(consumer) as letters:
+        records = await take_batch(consumer, count)
+        await asyncio.gather(*(letters.send(each, failure()) for each in records.all()))
+    found = await letters_of(place, count)
+    assert [header(each, "offset") for each in found] == [str(each) for each in range(count)]
+
+
 async def test_a_damaged_batch_has_no_bytes_to_send(make_letters_place):
     place = make_letters_place()
     async with place.consumer() as consumer, DeadLetters(consumer) as letters:
@@ -179,6 +224,37 @@ async def test_the_topic_must_be_there_before_a_record_is_taken(make_place):
     async with place.consumer() as consumer:
         with pytest.raises(DeadLetterError, match=f"create {letter_topic(place)} for"):
             await DeadLetters(consumer).__aenter__()
+
+
+@pytest.mark.parametrize("how", ["assign", "subscribe"])
+async def test_a_topic_that_comes_later_must_have_its_letters_topic_too(make_place, how):
+    place, ears = make_place(), Ears()
+    await place.produce(range(1))
+    async with place.unsubscribed(observers=[ears]) as consumer, DeadLetters(consumer) as letters:
+        if how == "assign":
+            consumer.assign([place.tp()])
+        else:
+            consumer.subscribe([place.topic])
+        record = await consumer.getone()
+        with pytest.raises(DeadLetterError, match=f"create {letter_topic(place)} for") as raised:
+            await letters.send(record, failure())
+        assert (raised.value.tp, raised.value.offset) == (place.tp(), 0)
+        assert len(ears.heard(DeadLetterFailed)) == 1
+        async with place.admin() as admin:
+            assert letter_topic(place) not in await admin.list_topics(), "a producer of aiokafka would have it made"
+            place.cluster.create_topic(letter_topic(place), 1)
+        await letters.send(record, failure())
+    assert len(await letters_of(place, 1)) == 1
+
+
+async def test_no_broker_is_an_error_of_dead_letters(make_letters_place):
+    place = make_letters_place()
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        settings = {"bootstrap_servers": proxy.bootstrap_servers, "request_timeout_ms": 1_000}
+        async with place.consumer(**settings) as consumer:
+            with proxy.drop(), pytest.raises(DeadLetterError, match="no broker") as raised:
+                await DeadLetters(consumer).__aenter__()
+            assert raised.value.retriable
 
 
 async def test_a_letter_that_the_broker_refuses_is_an_error_and_nothing_is_committed(make_letters_place):
@@ -239,6 +315,25 @@ async def test_a_letter_that_is_not_acknowledged_in_time_is_an_error_that_may_pa
     assert len(await letters_of(place, 1)) == 1
 
 
+async def test_a_letter_that_nobody_waits_for_any_more_ends_without_a_word_in_the_log(make_letters_place, caplog):
+    place, told = make_letters_place(), []
+    caplog.set_level(logging.CRITICAL, "aiokafka")  # what is logged is kept, and with it the letter
+    await place.produce(range(1))
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        settings = {"bootstrap_servers": proxy.bootstrap_servers, "request_timeout_ms": 1_000}
+        async with place.consumer(**settings) as consumer:
+            with proxy.drop(PRODUCE) as dropped:
+                async with DeadLetters(consumer) as letters:
+                    sending = asyncio.create_task(letters.send(await consumer.getone(), failure()))
+                    await eventually(lambda: dropped.used_count)
+                    sending.cancel()
+                    await asyncio.wait([sending])
+    del sending
+    gc.collect()
+    assert not told
+
+
 @pytest.mark.parametrize("topic", ["dead letters", "dlq.{nobody}.{topic}", "{topic}/dead", "dlq.{", "{0}"])
 async def test_a_pattern_that_makes_no_topic_name_is_refused(make_place, topic):
     with pytest.raises(ConfigError, match="topic="):
@@ -253,6 +348,58 @@ async def test_one_topic_for_all_is_a_pattern_too(make_place, kafka_cluster):
         await letters.send(await consumer.getone(), failure())
     async with place.consumer(f"{place.group}-dead", group_id=None) as reader:
         assert await take(reader, 1) == ["0"]
+
+
+async def test_they_are_open_once(make_letters_place):
+    place = make_letters_place()
+    await place.produce(range(1))
+    async with place.consumer() as consumer, DeadLetters(consumer) as letters:
+        with pytest.raises(IllegalStateError, match="open already"):
+            await letters.__aenter__()
+        await letters.send(await consumer.getone(), failure())
+
+
+@pytest.mark.parametrize("is_under_way", [True, False])
+async def test_a_cancelled_scope_leaves_nothing_of_the_producer_behind(make_letters_place, is_under_way):
+    place, is_open = make_letters_place(), asyncio.Event()
+    await place.produce(range(1))
+
+    async def body():
+        async with DeadLetters(consumer) as letters:
+            record = await consumer.getone()
+            is_open.set()
+            await (letters.send(record, failure()) if is_under_way else asyncio.Event().wait())
+
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        settings = {"bootstrap_servers": proxy.bootstrap_servers, "request_timeout_ms": 2_000}
+        async with place.consumer(**settings) as consumer:
+            with proxy.drop(PRODUCE) as dropped:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(body)
+                    await is_open.wait()
+                    await eventually(lambda: dropped.used_count or not is_under_way)
+                    group.cancel_scope.cancel()
+                await eventually(lambda: not tasks_of_a_producer())
+
+
+async def test_a_beginning_that_is_cancelled_ends_at_once_and_leaves_no_connection_behind(make_place):
+    place = make_place()
+    async with (
+        Proxy(place.cluster.bootstrap_servers) as proxy,
+        place.unsubscribed(bootstrap_servers=proxy.bootstrap_servers) as consumer,
+    ):
+        with proxy.hold(METADATA) as held:
+            beginning = asyncio.create_task(DeadLetters(consumer).__aenter__())
+            await eventually(lambda: held.used_count)
+            beginning.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(beginning, 2)
+        await eventually(lambda: not tasks_of_a_producer())
+
+
+def tasks_of_a_producer():
+    names = {task.get_coro().__qualname__ for task in asyncio.all_tasks()}
+    return names & {"Sender._sender_routine", "AIOKafkaClient._md_synchronizer", "AIOKafkaConnection._read"}
 
 
 async def test_letters_need_a_group_and_an_open_producer(make_place):

@@ -125,6 +125,47 @@ async def test_what_cannot_be_awaited_is_refused(registry, deserializer):
         given.close()
 
 
+async def test_a_subclass_of_what_cannot_be_awaited_is_refused():
+    class Ours(AvroDeserializer):
+        pass
+
+    with pytest.raises(ConfigError, match="Ours cannot be awaited"):
+        Decoder(Ours(SchemaRegistryClient.new_client({"url": "mock://not-asynchronous"})))
+
+
+async def test_a_plain_function_is_a_mistake_of_the_program_and_not_the_records_fault():
+    with pytest.raises(ConfigError, match="returned a dict, which cannot be awaited"):
+        await Decoder(lambda data, context: json.loads(data))(record_of(b"{}"))
+
+
+async def test_what_a_deserializer_of_the_consumer_has_replaced_is_no_fault_of_the_record(registry):
+    deserializer = await AsyncAvroDeserializer(registry)
+    with pytest.raises(ConfigError, match=r"value is a dict.*without value_deserializer"):
+        await Decoder(deserializer)(record_of({"id": 3}))
+    with pytest.raises(ConfigError, match=r"key is a str.*without key_deserializer"):
+        await Decoder(deserializer, "key")(record_of(b"", key="3"))
+
+
+async def test_a_record_that_is_tried_again_while_an_outage_is_handled_is_judged_by_its_own_error(registry):
+    decoder = Decoder(await AsyncAvroDeserializer(registry))
+    try:
+        await asyncio.open_connection("127.0.0.1", 1)
+    except ConnectionError:
+        with pytest.raises(RecordDeserializationError):
+            await decoder(record_of(b"no Avro"))
+
+
+async def test_an_error_that_is_its_own_cause_does_not_hold_the_loop():
+    async def deserializer(data, context):
+        try:
+            return json.loads(data)
+        except ValueError as error:
+            raise error from error
+
+    with pytest.raises(RecordDeserializationError):
+        await Decoder(deserializer)(record_of(b"no JSON"))
+
+
 def test_the_field_is_one_of_two():
     with pytest.raises(ConfigError, match="field='headers'"):
         Decoder(lambda data, context: None, "headers")
@@ -134,7 +175,8 @@ class Registry:
     """An HTTP server in the test's own event loop: whoever blocks that never gets an answer."""
 
     def __init__(self, status=200, body=None, *, is_silent=False):
-        self.answer = status, json.dumps({"schema": AVRO} if body is None else body).encode()
+        body = {"schema": AVRO} if body is None else body
+        self.answer = status, body if isinstance(body, bytes) else json.dumps(body).encode()
         self.is_silent = is_silent
         self.asked = []
 
@@ -185,7 +227,8 @@ async def test_the_first_record_of_a_schema_asks_the_registry_and_the_loop_runs_
 @pytest.mark.parametrize(
     ("status", "body"),
     [(500, {"error_code": 50001, "message": "x"}), (401, {"error_code": 401, "message": "x"}), (404, "no registry"),
-     (404, {"error_code": 404, "message": "HTTP 404 Not Found"})],
+     (404, {"error_code": 404, "message": "HTTP 404 Not Found"}), (200, b"<html>log in</html>"), (200, b""),
+     (200, b"null"), (204, b"")],
 )  # fmt: skip
 async def test_an_outage_of_the_registry_is_not_the_records_fault(status, body):
     async with Registry(status, body) as registry:

@@ -284,6 +284,7 @@ class Requests:
         What the running task holds of them is set aside: a rebalance, a callback and a stop do not wait for it. With
         `auto_ack=False` it is not known which task holds a record, and all that is in hand of them is.
         """
+        self._check_outside_callback("paused() cannot be waited in")
         context, assignment, group = self._context, self._context.assignment, self._group
         others = {tp for tp, _ in self._held_by_others(only, readers(inherits=True))}
         mine = (tp for tp in context.delivery.in_hand() if (not only or tp in only) and tp not in others)
@@ -383,9 +384,9 @@ class Requests:
             "Not subscribed to any topics and no partitions assigned: subscribe() or assign() before asking for records"
         )
 
-    def _check_outside_callback(self) -> None:
+    def _check_outside_callback(self, what: str = "records cannot be asked for") -> None:
         if self._context.is_in_callback:
-            raise IllegalStateError("records cannot be asked for inside a rebalance callback; return from it first")
+            raise IllegalStateError(f"{what} inside a rebalance callback; return from it first")
 
     def _note_holder(self, who: Readers, places: Iterable[object]) -> None:
         """Note that `who` was given records of these partitions, in the same step that ends the request."""

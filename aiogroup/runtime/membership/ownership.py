@@ -121,6 +121,7 @@ class Ownership:
             partition.bar(Bar.LEAVING)
         try:
             is_in_time = await self._wait_for_hand_over(self._revoking, still)
+            set_aside = assignment.blocks.set_aside & frozenset(tps)  # now: the block may end before this is done
             if not still():
                 return False
             if is_in_time:
@@ -137,8 +138,7 @@ class Ownership:
                 return True
         finally:
             self._revoking = frozenset()
-        set_aside = self._context.assignment.blocks.set_aside & frozenset(tps)
-        self._context.assignment.failed_commit |= self._context.delivery.in_hand().keys() & set_aside
+        assignment.failed_commit |= self._context.delivery.in_hand().keys() & set_aside
         processed = self._committer.processed([each for each in leaving if each.has_processed])
         uncommitted = tuple(sorted(processed))
         if uncommitted and not self._context.config.enable_auto_commit:
