@@ -60,7 +60,7 @@ from aiogroup.records import (
 )
 from aiogroup.runtime.delivery.merged import Merged
 from aiogroup.runtime.shutdown import StopReport
-from aiogroup.settings import ConsumerSettings
+from aiogroup.settings import ConsumerSettings, SettingsBesideDeserializers
 from aiogroup.telemetry.events import Event, Observer
 from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus
 from aiogroup.telemetry.log_context import LogContext
@@ -123,6 +123,7 @@ __all__ = [
     "RecordError",
     "RecordTooLargeError",
     "Records",
+    "SettingsBesideDeserializers",
     "StaticMemberInfoMissing",
     "StopReport",
     "TimestampError",

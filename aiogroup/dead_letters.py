@@ -82,7 +82,7 @@ class DeadLetters:
         IllegalStateError: from `async with`: it is open already.
     """
 
-    def __init__(self, consumer: Consumer, *, topic: str = "dlq.{group}.{topic}") -> None:
+    def __init__(self, consumer: Consumer[Any, Any], *, topic: str = "dlq.{group}.{topic}") -> None:
         group = consumer.config.group_id
         if group is None:
             raise ConfigError("DeadLetters needs a consumer with group_id: nothing else commits what was sent")
@@ -143,10 +143,15 @@ class DeadLetters:
     async def send(self, record: RecordDeserializationError, /, *, attempts: int = 1) -> None: ...
 
     @overload
-    async def send(self, record: Record, error: BaseException, /, *, attempts: int = 1) -> None: ...
+    async def send(self, record: Record[Any, Any], error: BaseException, /, *, attempts: int = 1) -> None: ...
 
     async def send(
-        self, record: Record | RecordDeserializationError, error: BaseException | None = None, /, *, attempts: int = 1
+        self,
+        record: Record[Any, Any] | RecordDeserializationError,
+        error: BaseException | None = None,
+        /,
+        *,
+        attempts: int = 1,
     ) -> None:
         """Send a record; returns when all replicas have it. Then say that the record is processed, as ever.
 
@@ -223,7 +228,7 @@ class DeadLetters:
         if missing:
             raise _failed(record, missing)
 
-    async def _source_of(self, record: Record | RecordDeserializationError) -> _Source:
+    async def _source_of(self, record: Record[Any, Any] | RecordDeserializationError) -> _Source:
         config = self._consumer.config
         if isinstance(record, RecordDeserializationError) and record._handed_out is not None:
             record = record._handed_out
@@ -234,7 +239,7 @@ class DeadLetters:
             return await self._read_again(record)
         return _source(record)
 
-    async def _read_again(self, record: Record) -> _Source:
+    async def _read_again(self, record: Record[Any, Any]) -> _Source:
         """What the deserializers have replaced, from the log."""
         config = self._consumer.config
         reader = Consumer(
@@ -322,12 +327,12 @@ def _close(producer: Any, starting: asyncio.Task[None] | None = None) -> asyncio
     return asyncio.shield(start_task("dead letters' end", close))
 
 
-def _source(record: Record | RecordDeserializationError) -> _Source:
+def _source(record: Record[Any, Any] | RecordDeserializationError) -> _Source:
     return _Source(record.tp, record.offset, record.timestamp, record.key, record.value, record.headers)
 
 
 def _failed(
-    record: Record | RecordDeserializationError | _Source, what: str, cause: Exception | None = None
+    record: Record[Any, Any] | RecordDeserializationError | _Source, what: str, cause: Exception | None = None
 ) -> DeadLetterError:
     tp = record.tp
     said = "" if cause is None else f": {type(cause).__name__}: {cause}"

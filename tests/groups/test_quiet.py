@@ -270,6 +270,54 @@ def test_a_second_outage_warns_again():
     plays(script, partitions=1)
 
 
+# Brokers that are slow.
+
+SLOW = ("Heartbeat", "FindCoordinator", "Metadata", "ApiVersions")
+
+
+@pytest.mark.parametrize("late_ms", [2_000, 3_000, 6_000])
+def test_brokers_that_all_answer_late_are_not_asked_again_and_again_for_the_coordinator(late_ms):
+    """A doubt of each heartbeat would cost them connections, and the heartbeats would be late."""
+
+    async def script(broker, entries):
+        async with consumer_of(broker, metadata_max_age_ms=300_000) as consumer:
+            reading = asyncio.create_task(read(consumer))
+            await broker.until(lambda: len(consumer.assignment()) == 3, 60)
+            await broker.clock.pass_s(10)
+            connections, beats, entries[:] = broker.count("ApiVersions"), broker.count("Heartbeat"), []
+            slow = broker.delay(*SLOW, ms=late_ms)
+            await broker.clock.pass_s(120)
+            assert broker.count("ApiVersions") - connections <= 4
+            assert broker.count("Heartbeat") - beats >= 120_000 // max(3_100, late_ms + 100) - 3
+            assert not entries
+            slow.remove()
+            reading.cancel()
+
+    plays(script, partitions=3, nodes=3)
+
+
+def test_a_slow_coordinator_alone_is_left_alone():
+    async def script(broker, entries):
+        async with consumer_of(broker) as consumer:
+            reading = asyncio.create_task(read(consumer))
+            await broker.until(lambda: len(consumer.assignment()) == 3, 60)
+            await broker.clock.pass_s(10)
+            asked, entries[:] = broker.count("FindCoordinator"), []
+            slow = broker.delay("Heartbeat", ms=3_000)
+            await broker.clock.pass_s(120)
+            assert 1 <= broker.count("FindCoordinator") - asked <= 4
+            assert not entries
+            slow.remove()
+            await broker.clock.pass_s(10)
+            asked = broker.count("FindCoordinator")
+            broker.drop("Heartbeat", times=1)
+            await broker.clock.pass_s(6)
+            assert broker.count("FindCoordinator") > asked, "it is not doubted any more"
+            reading.cancel()
+
+    plays(script, partitions=3, nodes=3)
+
+
 # A stop that leaves records in hand.
 
 

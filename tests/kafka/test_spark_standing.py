@@ -51,7 +51,7 @@ def test_a_group_that_is_behind_without_a_token_is_reported_with_what_to_do(plac
     run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(5, "")}))
     assert call(place, name) == 3
     out, err = capsys.readouterr()
-    assert out.count("\n") == (name == "pending"), "the header of an empty table"
+    assert out == ""
     (line,) = err.splitlines()
     assert line.startswith(f"aiogroup: {place.topic}-0: the group has committed 5 and is 2,995 offsets behind")
     assert "The service writes one when it takes the partition over with parallel_handoff=True" in line

@@ -16,10 +16,12 @@ from aiogroup import (
     RebalanceListener,
     Record,
     Records,
+    SettingsBesideDeserializers,
     TimestampError,
     TopicPartition,
 )
 from aiogroup.asgi import Loop, Service
+from aiogroup.dead_letters import DeadLetters
 from aiogroup.embedded import Broker
 from aiogroup.faststream import KafkaBroker
 from aiogroup.prometheus import exposition
@@ -134,6 +136,26 @@ class OrderConsumer(Consumer[str, Order]):
         super().__init__("orders", **settings)
 
 
+class JsonConsumer(Consumer[bytes, Order]):
+    """A consumer of one's own that says what reads the values."""
+
+    def __init__(self, *topics: str, **settings: Unpack[SettingsBesideDeserializers]) -> None:
+        super().__init__(*topics, value_deserializer=Order.read, **settings)
+
+
+def of_orders(**settings: Unpack[SettingsBesideDeserializers]) -> Consumer[bytes, Order]:
+    return Consumer("orders", value_deserializer=Order.read, **settings)
+
+
+async def give_up(consumer: Consumer[str, Order]) -> None:
+    async with DeadLetters(consumer) as dead_letters:
+        async for record in consumer:
+            try:
+                await handle(record)
+            except ValueError as error:
+                await dead_letters.send(record, error)
+
+
 class Loud:
     """Observes records of any consumer."""
 
@@ -183,6 +205,8 @@ async def pass_on(own: OrderConsumer) -> None:
     await each(orders(), handle)
     await each(own, handle_nones)
     print(ends([orders(), own]), await exposition([orders(), Consumer("orders")]))
+    await give_up(own)
+    print(ends([JsonConsumer("orders", group_id="billing"), of_orders(session_timeout_ms=45_000)]))
 
 
 async def read_own(consumer: OrderConsumer) -> None:

@@ -5,8 +5,11 @@ It runs in the main loop, or with `heartbeat_thread` in the loop of that thread 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
+
+import anyio
 
 from aiogroup.errors import AiogroupError, AuthenticationFailedError, GroupAuthorizationError
 from aiogroup.membership.facts import Failed, HeartbeatAnswered
@@ -28,6 +31,9 @@ LATE_MS: Final = 50
 DOUBTS_IN_A_SESSION: Final = 4
 """After this part of a session without an answer the coordinator may have moved, and packets to its former address may
 be dropped: nothing closes the connection. The other brokers tell where it is while the session lasts.
+
+If the coordinator answers after all, it was only slow: the next doubt comes after twice that time, until an answer is
+quick again. Brokers that are overloaded must not be asked for more, and by connections that are too slow as well.
 """
 
 
@@ -49,7 +55,7 @@ class Heartbeat:
 
         It is replaced as a whole: the main loop reads it while the heartbeat thread sets it.
         """
-        self._doubt_ms = config.session_timeout_ms // DOUBTS_IN_A_SESSION
+        self._doubt_ms = self._quick_ms = config.session_timeout_ms // DOUBTS_IN_A_SESSION
         self._named_session_ms = config.registration_timeout_ms or config.session_timeout_ms
 
     async def run(self) -> None:
@@ -126,8 +132,7 @@ class Heartbeat:
             # The session deadline runs from the last answer. It also covers connecting and looking up the coordinator.
             async with timeout_ms(left_ms):
                 if written := self._coordinator.write_at_once(HEARTBEAT, limit_ms, request):
-                    while not await are_done((written.answer,), self._doubt_ms):
-                        await self._coordinator.look_again(self._doubt_ms)
+                    await self._wait_and_doubt(written.answer)
                 response = await self._coordinator.exchange(HEARTBEAT, limit_ms, request, written=written)
         except AiogroupError as error:
             if isinstance(error, GroupAuthorizationError | AuthenticationFailedError):
@@ -141,6 +146,27 @@ class Heartbeat:
             return
         if response is not None:
             await self._take_answer(identity, response.error_code, sent_at_ms)
+
+    async def _wait_and_doubt(self, answer: asyncio.Future[Any]) -> None:
+        """Wait until there is an answer, or the connection is closed, since the coordinator was found elsewhere."""
+        began_at_ms, doubts_count = now_ms(), 0
+        while not await are_done((answer,), self._doubt_ms):
+            doubts_count += 1
+            looking = anyio.CancelScope()
+
+            def end(_: object, looking: anyio.CancelScope = looking) -> None:
+                looking.cancel()
+
+            answer.add_done_callback(end)
+            with looking:
+                await self._coordinator.look_again(self._doubt_ms)
+            answer.remove_done_callback(end)
+        if answer.cancelled() or answer.exception() is not None:
+            return
+        if doubts_count:
+            self._doubt_ms = min(2 * self._doubt_ms, self._context.config.session_timeout_ms)
+        elif now_ms() - began_at_ms < self._quick_ms:
+            self._doubt_ms = self._quick_ms
 
     async def _take_answer(self, identity: Identity, error_code: int, sent_at_ms: int) -> None:
         now = now_ms()
