@@ -52,6 +52,10 @@ class Stage:
     async def heard(self, kind: type[events.Event], count: int = 1) -> None:
         await eventually(lambda: len(self.ears.heard(kind)) >= count, within_s=20)
 
+    async def is_over(self) -> None:
+        """The next heartbeat is answered, and what was lost and missed is told to have ended."""
+        await self.heard(events.FailingEnded, 2)
+
     async def used(self, rule: Any, count: int = 1) -> None:
         await eventually(lambda: rule.used_count >= count, within_s=20)
 
@@ -63,6 +67,7 @@ class Stage:
 async def a_heartbeat_is_cut(stage: Stage) -> None:
     stage.rules.cut("Heartbeat", times=1)
     await stage.heard(events.CoordinatorFound, 2)
+    await stage.is_over()
     await stage.produce(b"1")
     await stage.take(b"1")
 
@@ -70,11 +75,13 @@ async def a_heartbeat_is_cut(stage: Stage) -> None:
 async def a_heartbeat_is_cut_before_it_arrives(stage: Stage) -> None:
     stage.rules.cut("Heartbeat", before=True, times=1)
     await stage.heard(events.CoordinatorFound, 2)
+    await stage.is_over()
 
 
 async def a_heartbeat_is_never_answered(stage: Stage) -> None:
     with stage.rules.drop("Heartbeat", times=1) as rule:
         await stage.heard(events.CoordinatorFound, 2)
+        await stage.is_over()
     assert rule.used_count == 1
 
 
