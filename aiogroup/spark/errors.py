@@ -33,8 +33,8 @@ class DrainError(AiogroupError):
     """The root of the errors that a job raises by itself."""
 
 
-class PySparkMissingError(DrainError, ImportError):
-    """PySpark is not installed: `pip install 'aiogroup[spark]'`."""
+class PySparkMissingError(DrainError, ModuleNotFoundError):
+    """PySpark or pyarrow is not installed: `pip install 'aiogroup[spark]'`. `name` says which."""
 
 
 class UnsupportedSparkError(DrainError):

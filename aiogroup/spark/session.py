@@ -99,7 +99,7 @@ def check_pyspark() -> None:
     try:
         import pyspark  # noqa: PLC0415 (an extra)
     except ImportError as error:
-        raise PySparkMissingError("PySpark is not installed: pip install 'aiogroup[spark]'") from error
+        raise PySparkMissingError("PySpark is not installed: pip install 'aiogroup[spark]'", name="pyspark") from error
     if int(pyspark.__version__.partition(".")[0]) < OLDEST_MAJOR:
         raise UnsupportedSparkError(
             f"PySpark 4.0 or newer is needed, and this is {pyspark.__version__}: pip install 'aiogroup[spark]'"
@@ -113,7 +113,7 @@ def check_pyarrow() -> None:
         PySparkMissingError: it is not.
     """
     if importlib.util.find_spec("pyarrow") is None:
-        raise PySparkMissingError("pyarrow is not installed: pip install 'aiogroup[spark]'")
+        raise PySparkMissingError("pyarrow is not installed: pip install 'aiogroup[spark]'", name="pyarrow")
 
 
 def check_classic(spark: SparkSession) -> None:
