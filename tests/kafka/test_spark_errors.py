@@ -304,7 +304,7 @@ def test_executors_need_nothing_but_the_connector(place, connector, tmp_path):
     try:
         done = command(
             place, "--to", f"parquet:{tmp_path}/out", "--jars", connector, "--conf", "spark.executor.memory=512m",
-            master="local-cluster[2,1,512]",
+            "--reader", "connector", master="local-cluster[2,1,512]",
         )  # fmt: skip
     finally:
         shutil.rmtree(
@@ -340,7 +340,7 @@ def test_bad_records_are_told_and_the_others_are_committed(place, connector):
 def test_a_session_without_the_connector(place, connector, tmp_path):
     run(leave_behind(place, {0: [(3, 9)]}, live=20))
     clients = next(each for each in connector.split(",") if "kafka-clients" in each)
-    done = command(place, "--to", f"parquet:{tmp_path}/out", "--jars", clients)
+    done = command(place, "--to", f"parquet:{tmp_path}/out", "--jars", clients, "--reader", "connector")
     assert done.returncode == 1
     assert "aiogroup: this Spark session has no Kafka connector: start it with --packages org.apache" in done.stderr
     assert pending_ranges(**access(place))[place.tp()].done == ()
