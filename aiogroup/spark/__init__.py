@@ -23,7 +23,6 @@ from aiogroup.spark.errors import (
     PySparkMissingError,
     RangeBeyondEndError,
     SparkStartError,
-    TableError,
     TopicGoneError,
     TopicRecreatedError,
     UnsupportedSparkError,
@@ -33,7 +32,7 @@ from aiogroup.spark.isolation import Failed
 from aiogroup.spark.progress import DrainReport, Progress
 from aiogroup.spark.reading import read_ranges
 from aiogroup.spark.session import make_session
-from aiogroup.spark.sinks import to_merge, to_parquet, to_table
+from aiogroup.spark.sinks import to_parquet
 from aiogroup.spark.standing import Lagging, Pending, Standing
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ __all__ = [
     "RangeBeyondEndError",
     "SparkStartError",
     "Standing",
-    "TableError",
     "TopicGoneError",
     "TopicRecreatedError",
     "UnsupportedSparkError",
@@ -71,9 +69,7 @@ __all__ = [
     "make_session",
     "pending_ranges",
     "read_ranges",
-    "to_merge",
     "to_parquet",
-    "to_table",
 ]
 
 
