@@ -23,6 +23,7 @@ from aiogroup.spark.errors import (
     PySparkMissingError,
     RangeBeyondEndError,
     SparkStartError,
+    TableError,
     TopicGoneError,
     TopicRecreatedError,
     UnsupportedSparkError,
@@ -32,7 +33,7 @@ from aiogroup.spark.isolation import Failed
 from aiogroup.spark.progress import DrainReport, Progress
 from aiogroup.spark.reading import read_ranges
 from aiogroup.spark.session import make_session
-from aiogroup.spark.sinks import to_parquet
+from aiogroup.spark.sinks import to_merge, to_parquet, to_table
 from aiogroup.spark.standing import Lagging, Pending, Standing
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ __all__ = [
     "RangeBeyondEndError",
     "SparkStartError",
     "Standing",
+    "TableError",
     "TopicGoneError",
     "TopicRecreatedError",
     "UnsupportedSparkError",
@@ -69,7 +71,9 @@ __all__ = [
     "make_session",
     "pending_ranges",
     "read_ranges",
+    "to_merge",
     "to_parquet",
+    "to_table",
 ]
 
 

@@ -24,7 +24,7 @@ from aiogroup.spark.isolation import Failed
 from aiogroup.spark.liveness import command
 from aiogroup.spark.progress import DrainReport
 from aiogroup.spark.session import CONNECTOR, make_session
-from aiogroup.spark.sinks import load_function, to_parquet
+from aiogroup.spark.sinks import load_function, to_parquet, to_table
 from aiogroup.spark.standing import Lagging, Pending
 from aiogroup.structs import TopicPartition
 
@@ -63,7 +63,11 @@ def make_parser() -> argparse.ArgumentParser:
         each.add_argument("-o", "--output", choices=("table", "json"), default="table", help="table is the default")
         each.add_argument("--traceback", action="store_true", help="show all of an error, not one line of it")
     goal = draining.add_mutually_exclusive_group(required=True)
-    goal.add_argument("--to", metavar="parquet:PATH", help="one folder for each slice")
+    goal.add_argument(
+        "--to",
+        metavar="parquet:PATH|table:NAME",
+        help="one folder for each slice, or a table of Delta or Iceberg, which takes each record once",
+    )
     goal.add_argument("--foreach", metavar="MODULE:FUNCTION", help="called with the DataFrame of each slice")
     draining.add_argument("--min-records", type=int, default=0, help="do nothing if fewer are pending")
     draining.add_argument(
@@ -309,10 +313,11 @@ def _first_line(error: BaseException) -> str:
 def _goal(given: argparse.Namespace) -> Callable[[DataFrame], object]:
     if given.foreach is not None:
         return load_function(given.foreach)
-    kind, _, path = given.to.partition(":")
-    if kind != "parquet" or not path:
-        raise ConfigError(f"--to {given.to}: parquet:PATH is needed, or --foreach MODULE:FUNCTION")
-    return to_parquet(path)
+    kind, _, name = given.to.partition(":")
+    make = {"parquet": to_parquet, "table": to_table}.get(kind)
+    if make is None or not name:
+        raise ConfigError(f"--to {given.to}: parquet:PATH is needed, table:NAME, or --foreach MODULE:FUNCTION")
+    return make(name)
 
 
 def _conf(pairs: Sequence[str]) -> dict[str, str]:

@@ -16,12 +16,13 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from aiogroup.admin import list_members
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, ConfigError
-from aiogroup.recovery.ranges import Ranges, count, subtract, union
-from aiogroup.recovery.token import DoneRanges, write_done
+from aiogroup.recovery.ranges import Range, Ranges, count, subtract, union
+from aiogroup.recovery.token import DoneRanges, LogId, write_done
 from aiogroup.runtime.loop.clock import sleep_ms, steady_ms, wall_ms
 from aiogroup.spark.access import Access
 from aiogroup.spark.claims import REBALANCE_TIMEOUT_MS, Claims
 from aiogroup.spark.completeness import Watched
+from aiogroup.spark.current import Current, at_work
 from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError, TopicRecreatedError
 from aiogroup.spark.gaps import Missing, explain
 from aiogroup.spark.interrupts import noticing_interrupts
@@ -355,7 +356,8 @@ class _Job:
                 kept = watched.kept()
                 with watched:
                     is_in_process = True
-                    self.process(watched.frame)
+                    with at_work(Current(self.access.group_id, _offsets(slices), self.keep)):
+                        self.process(watched.frame)
                     is_in_process = False
                 counted = watched.count(kept)
         except Exception as error:
@@ -457,6 +459,13 @@ def _is_of_the_reader(error: BaseException) -> bool:
     return any(name in str(error) for name in READERS) or any(
         each is not None and _is_of_the_reader(each) for each in causes
     )
+
+
+def _offsets(slices: Slices) -> dict[LogId, Ranges]:
+    """The offsets that are read of them."""
+    return {
+        each.pending.place: tuple(Range(piece.start, piece.end) for piece in each.pieces) for each in slices.values()
+    }
 
 
 def _at_work(standing: Mapping[TopicPartition, Pending]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -22,6 +22,7 @@ __all__ = [
     "PySparkMissingError",
     "RangeBeyondEndError",
     "SparkStartError",
+    "TableError",
     "TopicGoneError",
     "TopicRecreatedError",
     "UnsupportedSparkError",
@@ -161,6 +162,10 @@ class IncompleteError(DrainError):
 
 class NotProcessedError(DrainError):
     """`process` did not read all of its DataFrame: one of its actions must be over every record."""
+
+
+class TableError(DrainError):
+    """A table cannot take the records by `to_table` or `to_merge`; the message says why and what to do."""
 
 
 class ClaimLostError(DrainError):

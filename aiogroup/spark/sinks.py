@@ -1,20 +1,30 @@
-"""Where the command writes records: Parquet files, or a function of the application."""
+"""Where a job writes records: Parquet files, tables that take each record once, or a function of the application."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiogroup.errors import ConfigError
+from aiogroup.spark.current import Current, current
+from aiogroup.spark.errors import TableError
+from aiogroup.spark.marks import Mark, Offsets, held, without
 from aiogroup.spark.reading import SLICE
+from aiogroup.spark.tables import Table, provider_of, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["load_function", "to_parquet"]
+__all__ = ["load_function", "to_merge", "to_parquet", "to_table"]
+
+KEYS: Final = ("topic", "partition", "offset")
+
+_logger: Final = logging.getLogger("aiogroup")
 
 
 def to_parquet(path: str) -> Callable[[DataFrame], None]:
@@ -28,6 +38,134 @@ def to_parquet(path: str) -> Callable[[DataFrame], None]:
         writer.partitionBy(SLICE).parquet(path)
 
     return write
+
+
+def to_table(name: str) -> Callable[[DataFrame], None]:
+    """A `process` for `drain` that appends to a table of Delta or Iceberg, in one commit, each record once.
+
+    The commit says which offsets it has brought for the group. A repeated slice leaves out what the table holds by
+    that, however the slices are cut now. `name` is the table's as SQL has it, say `lake.orders` or `` delta.`/path` ``.
+    The table must be there.
+
+    The DataFrame may be changed before: `to_table("lake.orders")(frame.select(...))`. It must still have the columns
+    topic, partition and offset. The column `slice` is left out if the table has none. Each call of `process` may
+    write to a table once.
+
+    A record is recognized as long as the table's history has the commit that brought it: until Iceberg's
+    `expire_snapshots`, or within the last 10,000 commits that Delta's log has.
+
+    Raises:
+        TableError: when it is called; the message says what to do.
+    """
+    _check_name(name)
+    tables: dict[object, Table] = {}
+
+    def write(frame: DataFrame) -> None:
+        spark, now = frame.sparkSession, current()
+        if now is None:
+            raise TableError(
+                "to_table writes within drain, in the thread that calls process: it asks the job which offsets the "
+                "DataFrame has. Elsewhere use to_merge"
+            )
+        _check_columns(name, frame, KEYS)
+        if spark not in tables:
+            tables[spark] = table_of(spark, name)
+        if name in now.tables:
+            raise TableError(f"process has written to {name} already: union what it has to write, and write it once")
+        now.tables.add(name)
+        _append_once(tables[spark], name, frame, now)
+
+    return write
+
+
+def _append_once(table: Table, name: str, frame: DataFrame, now: Current) -> None:
+    """Append what the table does not hold, and read everything."""
+    left = without(now.offsets, held(table.marks(), now.group_id))
+    mark = Mark.of(now.group_id, left)
+    if left:
+        news = frame if left == now.offsets else _only(frame, left)
+        if SLICE not in frame.sparkSession.table(name).columns:
+            news = news.drop(SLICE)
+        try:
+            table.append(news, mark)
+        except Exception:
+            # The commit may be there and its answer lost, or another driver's, for which Delta has refused this one.
+            if without(left, held(table.marks(), now.group_id)):
+                raise
+        else:
+            marks = table.marks()
+            if any(each.id == mark.id for each in marks):
+                _tell_twice(name, left, held((each for each in marks if each.id != mark.id), now.group_id))
+                return
+    # What the table holds was written before. The job counts what is read now.
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _only(frame: DataFrame, offsets: Offsets) -> DataFrame:
+    """The records with these offsets."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    by_partition = json.dumps({f"{log.topic}/{log.partition}": ranges for log, ranges in offsets.items()})
+    known = F.from_json(F.lit(by_partition), "map<string,array<array<bigint>>>")
+    ranges = F.try_element_at(known, F.concat_ws("/", "topic", "partition"))
+    found = F.exists(ranges, lambda each: F.col("offset").between(each[0], each[1] - 1))
+    return frame.where(F.coalesce(found, F.lit(False)))
+
+
+def _tell_twice(name: str, mine: Offsets, others: Offsets) -> None:
+    """Tell which of these offsets are also the others'. There are none unless two drivers had a partition at once."""
+    once = without(mine, others)
+    if twice := without(mine, once):
+        _logger.error(
+            "%s holds records twice: while this driver wrote them another one did, and one of the two had lost its "
+            "claim. Remove the duplicates by (topic, partition, offset): %s",
+            name,
+            ", ".join(f"{log.topic}-{log.partition} {' '.join(map(str, each))}" for log, each in twice.items()),
+        )
+
+
+def to_merge(table: str, keys: Sequence[str] = KEYS) -> Callable[[DataFrame], None]:
+    """A `process` for `drain` that merges into a table, by SQL's MERGE: a record whose keys the table has replaces it.
+
+    For tables that know MERGE and for which `to_table` is nothing, or that others write to as well. `keys` are columns
+    of the DataFrame and of the table, and no two records of a slice may have the same. Columns that the table does not
+    have are left out; `process` must give it all that it has.
+
+    Into Delta `drain` needs `keep`, as Spark does not tell what Delta's MERGE reads.
+
+    Raises:
+        ConfigError: no key is given. TableError: when it is called; the message says what to do.
+    """
+    _check_name(table)
+    if isinstance(keys, str) or not keys:
+        raise ConfigError(f"to_merge: keys={keys!r}: a sequence of columns is needed")
+    matches = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
+
+    def write(frame: DataFrame) -> None:
+        spark, now = frame.sparkSession, current()
+        _check_columns(table, frame, keys)
+        if provider_of(spark, table) == "delta" and now is not None and now.keep is None:
+            raise TableError(
+                f"{table} is a table of Delta, and Spark does not tell what Delta's MERGE reads: give drain keep, for "
+                'example keep="MEMORY_AND_DISK"'
+            )
+        spark.sql(
+            f"MERGE INTO {table} AS t USING {{news}} AS s ON {matches} "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+            news=frame,
+        )
+
+    return write
+
+
+def _check_name(name: str) -> None:
+    if not name.strip():
+        raise ConfigError("the name of a table is needed")
+
+
+def _check_columns(name: str, frame: DataFrame, wanted: Sequence[str]) -> None:
+    if missing := [column for column in wanted if column not in frame.columns]:
+        raise TableError(f"{name}: the DataFrame has no column {', '.join(missing)}, by which records are recognized")
 
 
 def load_function(name: str) -> Callable[[DataFrame], object]:
