@@ -114,14 +114,20 @@ class Group:
 
 
 async def produce_to(cluster, groups, is_over):
-    """A record each 10 ms, by turns in every partition of every group."""
+    """A record each 10 ms, by turns in every partition of every group. Returns how long the slowest took, in ms: on a
+    machine that has much to do everything is as slow as that, without a session that ends.
+    """
+    slowest_s = 0.0
     async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         number = 0
         while not is_over.is_set():
-            for group in groups:
-                await producer.send(group.topic, b"%d" % number, partition=number % PARTITIONS)
+            began_at = time.monotonic()
+            value, partition = b"%d" % number, number % PARTITIONS
+            await asyncio.gather(*[await producer.send(each.topic, value, partition=partition) for each in groups])
             number += 1
             await asyncio.sleep(0.01)
+            slowest_s = max(slowest_s, time.monotonic() - began_at)
+    return round(1_000 * slowest_s)
 
 
 async def test_sessions_end_and_groups_do_not_notice(short_sessions, unique_name, caplog):
@@ -136,7 +142,7 @@ async def test_sessions_end_and_groups_do_not_notice(short_sessions, unique_name
                 tasks.create_task(group.rebalance(ends_at - LIFETIME_MS / 1_000))
     finally:
         is_over.set()
-        await producing
+        slowest_ms = await producing
     warnings = [record.getMessage() for record in caplog.records]
     # A heartbeat or a commit that crosses the end of a round is refused whether sessions end or not.
     crossing = ("ILLEGAL_GENERATION", "the group is rebalancing")
@@ -147,7 +153,8 @@ async def test_sessions_end_and_groups_do_not_notice(short_sessions, unique_name
             assert not member.count("lost"), member.tail()
             assert member.error is None
         assert group.first.rebalances >= 4
-        assert max(group.gaps_ms()) < 1_000, sorted(group.gaps_ms())[-5:]  # one record comes every 60 ms
+        # One record of a partition comes every 60 ms.
+        assert max(group.gaps_ms()) < 700 + 2 * slowest_ms, (slowest_ms, sorted(group.gaps_ms())[-5:])
 
 
 @pytest.fixture
