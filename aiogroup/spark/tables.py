@@ -17,6 +17,8 @@ PROPERTY: Final = "aiogroup"
 """The property of an Iceberg snapshot."""
 COMMITS: Final = 10_000
 """How many of a Delta table's last commits are looked at."""
+LATEST: Final = 20
+"""And at first, where the commits up to some are known."""
 
 
 class Table(Protocol):
@@ -77,10 +79,8 @@ class DeltaTable:
 
     def marks(self) -> list[Mark]:
         last, commits = self._known
-        (newest,) = self._history(1)
-        is_known = last is not None and newest.version >= last.version
-        rows = self._history(newest.version - last.version + 1) if is_known else []
-        if not is_known or rows[-1] != last:  # it is another table now
+        rows = [] if last is None else self._history(LATEST)
+        if last not in rows:  # it is not known yet, or is another table now, or has had many commits since
             rows, commits = self._history(COMMITS), {}
         news = {row.version: (row.operation, row.operationParameters, row.userMetadata) for row in rows}
         self._known = (rows[0], {**commits, **news})
