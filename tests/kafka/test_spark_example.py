@@ -9,22 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark import java_options, why_no_spark
+from aiogroup.devkafka import jars
+from tests.support.spark import TABLE_JARS, java_options, why_no_spark
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_service_stays_at_the_head_while_spark_drains_its_backlog(tmp_path):
+@pytest.mark.parametrize("into_table", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_a_service_stays_at_the_head_while_spark_drains_its_backlog(tmp_path, into_table):
     if why := why_no_spark():
         pytest.skip(why)
+    table = ["--table", "--jars", *map(str, jars.fetched("lake-tables", TABLE_JARS))] if into_table else []
     done = subprocess.run(
         [
             sys.executable,
             str(ROOT / "examples/backlog_with_spark.py"),
             "--records",
             "8000",
-            "--to",
-            str(tmp_path / "drained"),
+            "--lake",
+            str(tmp_path),
+            *table,
         ],
         capture_output=True,
         text=True,
@@ -35,4 +39,4 @@ def test_a_service_stays_at_the_head_while_spark_drains_its_backlog(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "0 missing, 0 twice" in done.stdout.splitlines()[-1]
-    assert len({path.name for path in (tmp_path / "drained").glob("slice=orders-*")}) == 4
+    assert len({path.name for path in tmp_path.glob("bills/slice=orders-*")}) == (0 if into_table else 4)
