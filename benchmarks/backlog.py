@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -34,6 +34,9 @@ class Backlog:
     `count`.
     """
 
+    more_of_first: int = 0
+    """So many further records are in partition 0."""
+
     is_timed: bool = False
     """The timestamp of each record is a millisecond above that of the last."""
 
@@ -55,6 +58,7 @@ class Backlog:
             self._write_transactions(producer)
         else:
             self._write(producer, self.count)
+            replace(self, partitions=1)._write(producer, self.more_of_first)
         if producer.flush(60):
             raise SystemExit(f"{self.topic}: the broker did not take every record in 60 s")
 

@@ -30,7 +30,7 @@ from aiogroup.spark.errors import (
 )
 from aiogroup.spark.gaps import Missing
 from aiogroup.spark.isolation import Failed
-from aiogroup.spark.progress import DrainReport, Progress
+from aiogroup.spark.progress import DrainReport, Progress, RoundProgress
 from aiogroup.spark.reading import read_ranges
 from aiogroup.spark.session import make_session
 from aiogroup.spark.sinks import to_merge, to_parquet, to_table
@@ -61,6 +61,7 @@ __all__ = [
     "Progress",
     "PySparkMissingError",
     "RangeBeyondEndError",
+    "RoundProgress",
     "SparkStartError",
     "Standing",
     "TableError",

@@ -19,7 +19,7 @@ from aiogroup.printable import document, table
 from aiogroup.properties import PREFIX
 from aiogroup.recovery.ranges import count
 from aiogroup.spark.access import Access, cluster_of
-from aiogroup.spark.drain import SESSION_TIMEOUT_MS, SLICE_RECORDS, check_keep, check_sizes, drain, standing_of
+from aiogroup.spark.drain import ROUND_RECORDS, SESSION_TIMEOUT_MS, check_keep, check_sizes, drain, standing_of
 from aiogroup.spark.isolation import Failed
 from aiogroup.spark.liveness import command
 from aiogroup.spark.progress import DrainReport
@@ -79,7 +79,13 @@ def make_parser() -> argparse.ArgumentParser:
         default="stop",
         help="isolate: if a slice fails, commit what of it does not, and end with exit code 4",
     )
-    draining.add_argument("--slice-records", type=int, default=SLICE_RECORDS, help="of each partition in one slice")
+    draining.add_argument(
+        "--round-records",
+        type=int,
+        default=ROUND_RECORDS,
+        help="of all partitions in one round; %(default)s by default",
+    )
+    draining.add_argument("--slice-records", type=int, help="most of one partition in a round")
     draining.add_argument("--task-records", type=int, help="most that one task reads")
     draining.add_argument("--session-timeout-ms", type=int, default=SESSION_TIMEOUT_MS)
     draining.add_argument("--master", help="spark-submit's, or local[*]")
@@ -159,7 +165,8 @@ def _check(parsed: argparse.Namespace) -> _Given:
     access = Access.of(servers, parsed.group, parsed.topic, properties, catchup_group_id=parsed.catchup_group)
     if parsed.command == "pending":
         return _Given(access, parsed, None, {}, ())
-    check_sizes(access, parsed.slice_records, parsed.task_records, parsed.session_timeout_ms)
+    sizes = (parsed.round_records, parsed.slice_records, parsed.task_records)
+    check_sizes(access, *sizes, parsed.session_timeout_ms)
     check_keep(parsed.keep)
     jars = tuple(filter(None, parsed.jars.split(",")))
     if missing := [each for each in jars if not Path(each).is_file()]:
@@ -239,6 +246,7 @@ def _drain(given: _Given) -> int:
             properties=access.properties,
             catchup_group_id=access.catchup_group_id,
             min_records=arguments.min_records,
+            round_records=arguments.round_records,
             slice_records=arguments.slice_records,
             task_records=arguments.task_records,
             session_timeout_ms=arguments.session_timeout_ms,
@@ -246,6 +254,7 @@ def _drain(given: _Given) -> int:
             on_error=arguments.on_error,
             reader=arguments.reader,
             on_progress=_tell,
+            on_round=_tell,
         )
     _say(_report_as_json(access, report) if arguments.output == "json" else _summary(report))
     for each in report.failed:

@@ -1,11 +1,13 @@
 """Claims of partitions for a job: it may work on those that it is assigned in the group of the second commit log.
 
-The consumer in this file reads no record. It joins, sends heartbeats while Spark works in another thread, and commits
-under its generation, so that the commits of a dead or frozen driver do not count.
+The consumer in this file reads no record. It joins, which may take seconds and holds up only `hold`, sends heartbeats
+while Spark works in another thread, and commits under its generation, so that the commits of a dead or frozen driver do
+not count.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import count
@@ -14,7 +16,8 @@ from typing import Any, Final, Self
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import AiogroupError, CommitFailedError, RebalanceInProgressError
-from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
+from aiogroup.runtime.loop.clock import Signal, are_done, now_ms, sleep_ms
+from aiogroup.runtime.loop.supervisor import start_task
 from aiogroup.spark.access import Access
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
@@ -56,15 +59,21 @@ class Claims:
         self._held: frozenset[TopicPartition] = frozenset()
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._changed = Signal()
+        self._joining: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._consumer.start()
+        self._joining = start_task("claim", self._consumer.start)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._release()
+        if self._joining is not None:
+            self._joining.cancel()
+            await are_done([self._joining], None)
+            if not self._joining.cancelled():
+                self._joining.exception()  # or asyncio tells of it once more
         await self._consumer.__aexit__(kind, error, trace)
 
     async def hold(self) -> dict[TopicPartition, int]:
@@ -73,8 +82,10 @@ class Claims:
         Partitions that another driver is waiting for are not among them.
 
         Raises:
-            AiogroupError: the membership ended for good, and why.
+            AiogroupError: the membership ended for good, or did not begin, and why.
         """
+        if self._joining is not None:
+            await self._joining
         self._consumer.paused()  # raises the error that ended the membership, if one did
         numbers = {tp: number for tp, number in self._claimed.items() if tp not in self._leaving}
         self._held = frozenset(numbers)

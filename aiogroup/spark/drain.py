@@ -1,4 +1,4 @@
-"""The job: claim partitions, read a slice of the pending ranges, process it, commit it as done, until none is left."""
+"""The job: claim partitions, read a round of the pending ranges, process it, commit it as done, until none is left."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError, TopicRecr
 from aiogroup.spark.gaps import Missing, explain
 from aiogroup.spark.interrupts import noticing_interrupts
 from aiogroup.spark.isolation import isolate
-from aiogroup.spark.progress import DrainReport, Progress
+from aiogroup.spark.progress import DrainReport, Progress, RoundProgress
 from aiogroup.spark.readers import reading_of
 from aiogroup.spark.reading import Reader, check_reader, check_session
-from aiogroup.spark.slices import Slice, cut
+from aiogroup.spark.rounds import telling
+from aiogroup.spark.slices import Slice, cut, grid_of
 from aiogroup.spark.standing import Pending, Standing, look, look_at_rest
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SESSION_TIMEOUT_MS", "SLICE_RECORDS", "check_keep", "check_sizes", "drain", "pending_ranges", "standing_of"]
+__all__ = ["ROUND_RECORDS", "SESSION_TIMEOUT_MS", "check_keep", "check_sizes", "drain", "pending_ranges", "standing_of"]
 
-SLICE_RECORDS: Final = 1_000_000
+ROUND_RECORDS: Final = 10_000_000
 SESSION_TIMEOUT_MS: Final = 30_000
 IDLE_MS: Final = 1_000
 TELL_MS: Final = 60_000
@@ -92,13 +93,16 @@ def standing_of(access: Access, *, is_patient: bool) -> Standing:
         return portal.call(look_at_rest if is_patient else look, access)
 
 
-def check_sizes(access: Access, slice_records: int, task_records: int | None, session_timeout_ms: int) -> None:
+def check_sizes(
+    access: Access, round_records: int, slice_records: int | None, task_records: int | None, session_timeout_ms: int
+) -> None:
     """Refuse numbers that could only fail later, once Spark has started.
 
     Raises:
         ConfigError: a number is not valid.
     """
-    for name, value in (("slice_records", slice_records), ("task_records", task_records)):
+    sizes = {"round_records": round_records, "slice_records": slice_records, "task_records": task_records}
+    for name, value in sizes.items():
         if value is not None and value < 1:
             raise ConfigError(f"{name}={value}: at least 1 is needed")
     ConsumerConfig.of(**Claims.settings(access, session_timeout_ms))
@@ -128,7 +132,8 @@ def drain(
     consumer: Mapping[str, Any] | None = None,
     catchup_group_id: str | None = None,
     min_records: int = 0,
-    slice_records: int = SLICE_RECORDS,
+    round_records: int = ROUND_RECORDS,
+    slice_records: int | None = None,
     task_records: int | None = None,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     others_timeout_ms: int = REBALANCE_TIMEOUT_MS,
@@ -136,17 +141,20 @@ def drain(
     on_error: Literal["stop", "isolate"] = "stop",
     reader: Reader = "aiogroup",
     on_progress: Callable[[Progress], object] = lambda progress: None,
+    on_round: Callable[[RoundProgress], object] | None = None,
 ) -> DrainReport:
     """Process everything that is pending, at least once, and commit it as done.
 
-    `spark` is a session, or a function such as `make_session` that starts one, once there is something to read.
+    `spark` is a session, or a function such as `make_session` that starts one, once there is something to read; the
+    driver joins meanwhile.
 
     Partitions are claimed by joining the second commit log's group, so that several drivers share them. `process` is
-    called with one slice after the other: a DataFrame as that of `read_ranges`, with at most `slice_records` of each
-    claimed partition. It must make its results durable, and one of its actions must read every record. When it
-    returns, the records that this action read are counted against the offsets, and then the slice is committed as done.
-    If anything fails before, the slice stays pending. A task reads at most `task_records`; without it, a third of what
-    each core has to read in the round.
+    called for one round after the other: a DataFrame as that of `read_ranges`, with a slice of each claimed partition.
+    A round has at most `round_records` offsets, dealt out by what each partition has left, and with `slice_records` at
+    most so many of one partition. `process` must make its results durable, and one of its actions must read every
+    record. When it returns, the records that this action read are counted against the offsets, and then the slices are
+    committed as done. If anything fails before, they stay pending. A task reads at most `task_records`; without it, a
+    third of what each core has to read in the round.
 
     `reader` is aiogroup's own data source, which needs aiogroup on the executors, or Spark's "connector" for Kafka.
 
@@ -157,6 +165,9 @@ def drain(
     With `on_error="isolate"` a slice for which `process` raised is repeated: partition by partition, and what fails in
     halves. What succeeds is committed, and the rest is told in `DrainReport.failed` and stays pending. If there is no
     success in 16 attempts, it is not the records that are bad, and the first error is raised.
+
+    `on_progress` is told of each round that is done. `on_round` is told of the tasks of the round under way, at most
+    once a second and from another thread.
 
     With fewer than `min_records` pending nothing is done. The other arguments are those of `pending_ranges`. While
     other drivers hold the remaining partitions, it waits for them, until they have made no progress for
@@ -169,7 +180,7 @@ def drain(
         Exception: the error of `process`; the slice is still pending.
     """
     access = Access.of(bootstrap_servers, group_id, topics, properties, consumer, catchup_group_id)
-    check_sizes(access, slice_records, task_records, session_timeout_ms)
+    check_sizes(access, round_records, slice_records, task_records, session_timeout_ms)
     check_keep(keep)
     if on_error not in ("stop", "isolate"):
         raise ConfigError(f"on_error={on_error!r}: 'stop' or 'isolate' is needed")
@@ -177,15 +188,9 @@ def drain(
     if not callable(spark):
         check_session(spark, reader)
     with start_blocking_portal() as portal:
-        job = _Job(spark, process, access, portal, slice_records, task_records, keep, on_error, reader, on_progress)
-        standing = job.look()
-        if job.left_count and sum(each.record_count for each in standing.values()) >= min_records:
-            claims = Claims(access, session_timeout_ms)
-            with portal.wrap_async_context_manager(claims):
-                job.run(claims, others_timeout_ms)
-        if job.standing.lagging:
-            job.standing = portal.call(look_at_rest, access)
-        return job.report()
+        sizes = (round_records, slice_records, task_records)
+        job = _Job(spark, process, access, portal, *sizes, keep, on_error, reader, on_progress, on_round)
+        return job.done(min_records, session_timeout_ms, others_timeout_ms)
 
 
 @dataclass(slots=True)
@@ -194,15 +199,19 @@ class _Job:
     process: Callable[[DataFrame], object]
     access: Access
     portal: BlockingPortal
-    slice_records: int
+    round_records: int
+    slice_records: int | None
     task_records: int | None
     keep: str | None
     on_error: Literal["stop", "isolate"]
     reader: Reader
     on_progress: Callable[[Progress], object]
+    on_round: Callable[[RoundProgress], object] | None
     begun_at_ms: int = field(default_factory=steady_ms)
     standing: Standing = field(default_factory=Standing)
     so_far: DrainReport = field(default_factory=DrainReport)
+    rounds_count: int = 0
+    round_name: str = ""
     drops_in_a_row: int = 0
     overtaken_by: Exception | None = None
 
@@ -256,8 +265,21 @@ class _Job:
             self.portal.call(sleep_ms, IDLE_MS)
         return self.standing
 
-    def run(self, claims: Claims, others_timeout_ms: int) -> None:
-        """Process slice after slice, until nothing is pending, or the drivers that hold the rest make no progress."""
+    def done(self, min_records: int, session_timeout_ms: int, others_timeout_ms: int) -> DrainReport:
+        """Process what is pending, unless it is less than `min_records`; the driver joins while Java starts."""
+        record_count = sum(each.record_count for each in self.look().values())
+        if self.left_count and record_count >= min_records:
+            claims = Claims(self.access, session_timeout_ms)
+            with self.portal.wrap_async_context_manager(claims):
+                if record_count:
+                    self.session()
+                self._run(claims, others_timeout_ms)
+        if self.standing.lagging:
+            self.standing = self.portal.call(look_at_rest, self.access)
+        return self.report()
+
+    def _run(self, claims: Claims, others_timeout_ms: int) -> None:
+        """Process round after round, until nothing is pending, or the drivers that hold the rest make no progress."""
         left_count, changed_at_ms = -1, steady_ms()
         told_at_ms: int | None = None
         while True:
@@ -296,16 +318,26 @@ class _Job:
         return Progress(self.so_far.record_count, done_count, self.left_count, range_count, elapsed_ms, waits_for)
 
     def _round(self, claims: Claims) -> bool:
-        """Process one slice of every claimed partition; returns whether there was anything to do."""
+        """Process one round of the claimed partitions; returns whether there was anything to do."""
         numbers = self.portal.call(claims.hold)
         try:
             # The token ids are read after the claim and before the first fetch. At the commit they must be the same.
-            slices = cut(self.look(), numbers, self.slice_records, self.failed)
+            slices = self._cut(numbers)
             if slices:
                 self._work_or_isolate(slices, partial(self._work, claims, numbers))
             return bool(slices)
         finally:
             self.portal.call(claims.release)
+
+    def _cut(self, numbers: Mapping[TopicPartition, int]) -> Slices:
+        standing, of_each = self.look(), self.slice_records
+        grid = grid_of(self.round_records, of_each, standing.partitions_count)
+        slices = cut(standing, numbers, self.round_records, grid, slice_most=of_each, without=self.failed)
+        self.rounds_count += 1
+        left_count = sum(each.record_count for tp, each in standing.items() if tp in numbers)
+        others_count = -(-left_count // max(1, sum(map(len, slices.values())))) - 1
+        self.round_name = f"round {self.rounds_count} of {self.rounds_count + others_count}"
+        return slices
 
     def _work_or_isolate(self, slices: Slices, work: Callable[[Slices], bool | Exception]) -> None:
         outcome = work(slices)
@@ -352,7 +384,7 @@ class _Job:
             watched = Watched(spark, reading, self.keep)
         is_in_process = False
         try:
-            with noticing_interrupts(), self._job_group():
+            with noticing_interrupts(), self._job_group(), telling(spark, self.round_name, slices, self.on_round):
                 kept = watched.kept()
                 with watched:
                     is_in_process = True

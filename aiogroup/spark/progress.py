@@ -1,4 +1,4 @@
-"""The progress of a job, as numbers for a callback and as a line of text; and its report."""
+"""The progress of a job and of one round, as numbers for a callback and as a line of text; and the job's report."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from aiogroup.spark.isolation import Failed
 from aiogroup.spark.standing import Lagging
 from aiogroup.structs import TopicPartition
 
-__all__ = ["DrainReport", "Progress"]
+__all__ = ["DrainReport", "Progress", "RoundProgress"]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress after a slice. The work of other drivers lowers `left_count`, but does not raise `done_count`.
+    """The progress after a round. The work of other drivers lowers `left_count`, but does not raise `done_count`.
 
     `done_count` and `left_count` are offsets, `range_count` the number of ranges that are left, and `elapsed_ms` the
     time since the job began. `waits_for` names the drivers that hold what is left, while this one has nothing to do.
@@ -45,6 +45,36 @@ class Progress:
         return (
             f"{self.done_count:,} of {total_count:,} offsets done ({100 * self.done_count // max(1, total_count)} %), "
             f"{self.record_count:,} records, {self.per_second:,.0f}/s, {self.range_count} ranges left, "
+            f"{self.left_ms // 1000} s left"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RoundProgress:
+    """The progress within a round, called `name`, whose slices have `offsets_count` offsets; `elapsed_ms` is its time.
+
+    `tasks_count` are the tasks that Spark knows of by now: of a `process` with several actions there will be more.
+    """
+
+    name: str
+    tasks_done: int
+    tasks_count: int
+    offsets_count: int
+    elapsed_ms: int
+
+    @property
+    def per_second(self) -> float:
+        """Offsets per second, by the part of the tasks that has ended."""
+        return self.offsets_count * self.tasks_done * 1000 / max(1, self.tasks_count * self.elapsed_ms)
+
+    @property
+    def left_ms(self) -> int:
+        """The time until the tasks have ended, at the rate so far."""
+        return (self.tasks_count - self.tasks_done) * self.elapsed_ms // max(1, self.tasks_done)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.tasks_done} of {self.tasks_count} tasks, about {self.per_second:,.0f} offsets/s, "
             f"{self.left_ms // 1000} s left"
         )
 

@@ -1,16 +1,23 @@
-"""Cuts the next slices: for each claimed partition its first pending offsets, up to a size. Pure."""
+"""Cuts the next round: of each claimed partition its first pending offsets, so many of all together. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import accumulate
+from typing import Final
 
-from aiogroup.recovery.ranges import Range, Ranges, count, subtract
+from aiogroup.recovery.ranges import Range, Ranges, above, below, count, subtract
 from aiogroup.spark.standing import Pending
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Piece", "Slice", "cut", "layers", "pieces_of"]
+__all__ = ["Piece", "Slice", "cut", "deal", "grid_of", "layers", "pieces_of"]
+
+PIECE_MOST: Final = 1_000_000
+PARTITIONS_MOST: Final = 100
+"""Of more partitions a round need not have room for a piece of each: the pieces would be too small."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,23 +69,73 @@ class Slice:
         return first, _cut(self.pending, subtract(self.ranges, first.ranges), len(self))
 
 
+def grid_of(round_records: int, slice_records: int | None, partitions_count: int) -> int:
+    """At which multiples of offsets the ranges are cut, so that a round has room for a piece of each partition.
+
+    It depends on nothing that changes while jobs work: whoever repeats a piece cuts it alike.
+    """
+    fair = round_records // min(max(1, partitions_count), PARTITIONS_MOST)
+    return max(1, min(PIECE_MOST, fair, slice_records or PIECE_MOST))
+
+
 def cut(
     standing: Mapping[TopicPartition, Pending],
     held: Collection[TopicPartition],
     most: int,
+    grid: int,
+    *,
+    slice_most: int | None = None,
     without: Mapping[TopicPartition, Ranges] | None = None,
 ) -> dict[TopicPartition, Slice]:
-    """The next slice of each held partition with pending ranges, in order, of at most `most` offsets to read.
+    """The next slices of the held partitions, in order: at most `most` offsets of all, and `slice_most` of each.
 
-    The offsets in `without` are in none.
+    They are dealt out by what is left, in whole pieces, which end at multiples of `grid`. The offsets in `without` are
+    in none.
     """
+    left, pieces = {}, {}
+    for tp in sorted(standing.keys() & held):
+        left[tp] = subtract(standing[tp].ranges, (without or {}).get(tp, ()))
+        pieces[tp] = [each for one in above(left[tp], standing[tp].log_start) for each in _pieces(tp, one, grid)]
+    numbers = deal({tp: [*map(len, each)] for tp, each in pieces.items() if each}, most, slice_most)
     slices = {}
-    for tp in sorted(held):
-        pending = standing.get(tp)
-        left = () if pending is None else subtract(pending.ranges, (without or {}).get(tp, ()))
-        if pending is not None and left:
-            slices[tp] = _cut(pending, left, most)
+    for tp, ranges in left.items():
+        taken = pieces[tp][: numbers.get(tp, 0)]
+        if taken:
+            slices[tp] = Slice(standing[tp], below(ranges, taken[-1].end), tuple(taken))
+        elif ranges and not pieces[tp]:  # retention has deleted them all
+            slices[tp] = Slice(standing[tp], ranges, ())
     return slices
+
+
+def _pieces(tp: TopicPartition, one: Range, grid: int) -> Iterator[Piece]:
+    """The range in pieces that end at multiples of `grid`."""
+    ends = (*range((one.start // grid + 1) * grid, one.end, grid), one.end)
+    for start, end in zip((one.start, *ends), ends, strict=False):
+        yield Piece(tp, start, end)
+
+
+def deal(
+    sizes: Mapping[TopicPartition, Sequence[int]], most: int, of_each: int | None = None
+) -> dict[TopicPartition, int]:
+    """How many of its pieces, which have these sizes, each partition brings into a round: at most `most` in all.
+
+    The next piece is always that of the partition which has brought the smallest part of its own, and of those the one
+    with the most left. So all go on, as far as there is room, and come to their ends together.
+    """
+    totals = {tp: [0, *accumulate(each)] for tp, each in sizes.items()}
+    numbers = dict.fromkeys(sizes, 0)
+    waiting = [(0.0, -each[-1], tp) for tp, each in totals.items()]
+    heapify(waiting)
+    while waiting:
+        _, left, tp = heappop(waiting)
+        number, sums = numbers[tp], totals[tp]
+        if sizes[tp][number] > most or (of_each is not None and sums[number + 1] > of_each):
+            continue
+        most -= sizes[tp][number]
+        numbers[tp] = number + 1
+        if number + 1 < len(sizes[tp]):
+            heappush(waiting, (sums[number + 1] / sums[-1], left, tp))
+    return numbers
 
 
 def _cut(pending: Pending, left: Ranges, most: int) -> Slice:

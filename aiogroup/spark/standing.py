@@ -69,6 +69,7 @@ class Standing(dict[TopicPartition, "Pending"]):
 
     `lagging` are partitions with records that the group has not read, and without a token. `isolation_level` is the
     service's, or the stricter one that the caller named. `topic_ids` tell a topic from a later one of the same name.
+    `partitions_count` is that of the topics, whether anything of them is pending or not.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Standing(dict[TopicPartition, "Pending"]):
         self.lagging = dict(lagging or {})
         self.isolation_level = isolation_level
         self.topic_ids: dict[str, UUID] = {}
+        self.partitions_count = len(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ async def look(access: Access) -> Standing:
         offsets = {tp: committed[tp].offset if tp in committed else None for tp in tps}
         standing = await _with_bounds(access, offsets, tokens, {tp: each.metadata for tp, each in done.items()})
         standing.topic_ids = {topic: cluster.topics[topic].topic_id for topic in access.topics}
+        standing.partitions_count = len(tps)
         return standing
 
 

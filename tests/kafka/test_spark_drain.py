@@ -19,8 +19,7 @@ from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 from anyio.from_thread import start_blocking_portal
 
-from aiogroup import ConfigError, RecordDeserializationError, TopicPartition
-from aiogroup.admin import list_members
+from aiogroup import ConfigError, GroupError, RecordDeserializationError, TopicPartition
 from aiogroup.recovery.token import read_done
 from aiogroup.spark import (
     ClaimLostError,
@@ -31,6 +30,7 @@ from aiogroup.spark import (
     drain,
     pending_ranges,
     read_ranges,
+    rounds,
 )
 from aiogroup.spark.access import Access
 from aiogroup.spark.completeness import Watched
@@ -40,9 +40,12 @@ from aiogroup.spark.slices import pieces_of
 from aiogroup.telemetry import events
 from tests.support.kafka import Ears, eventually
 from tests.support.recovery import MODE
-from tests.support.spark import access, commit_explicitly, leave_behind, place_of, run
+from tests.support.spark import access, commit_explicitly, leave_behind, members_of, place_of, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+DESCRIPTION = "spark.job.description"
 
 
 def offsets_in(frame):
@@ -94,7 +97,7 @@ def test_what_is_pending_is_drained_once_and_committed_as_done(spark, place):
     pending = {0: [(10, 60), (100, 130)], 1: [(5, 150)]}
     run(leave_behind(place, pending, live=160))
     kept, told = Kept(), []
-    report = drain(spark, kept, **access(place), slice_records=60, on_progress=told.append)
+    report = drain(spark, kept, **access(place), round_records=120, on_progress=told.append)
     assert kept.all() == expected(pending)
     assert max(len(each) for each in kept.slices) == 120
     assert report.is_complete
@@ -103,12 +106,75 @@ def test_what_is_pending_is_drained_once_and_committed_as_done(spark, place):
         place.tp(0): ((10, 60), (100, 130)),
         place.tp(1): ((5, 150),),
     }
-    assert [each.left_count for each in told] == [105, 25, 0]
+    assert [each.left_count for each in told] == [120, 0]
     assert run(place.committed(0)) == 10  # the group's own commit is the service's
     assert abs(run(said_done(place)).at_s - time.time()) < 300
     again = Kept()
     assert drain(spark, again, **access(place)).slice_count == 0
     assert again.slices == []
+
+
+def test_people_see_what_a_round_is_at(spark, place, tmp_path, monkeypatch):
+    """Its jobs have a description, and while it lasts it is told how many of its tasks have ended."""
+    monkeypatch.setattr(rounds, "ASK_S", 0.01)
+    run(leave_behind(place, {0: [(10, 60)], 1: [(5, 150)]}, live=160))
+    names, told, is_told = [], [], tmp_path / "is_told"
+
+    def process(frame):
+        names.append(spark.sparkContext.getLocalProperty(DESCRIPTION))
+        frame.foreach(first_when(is_told))
+
+    def tell(each):
+        told.append(each)
+        is_told.touch()
+
+    drain(spark, process, **access(place), round_records=150, task_records=10, on_round=tell)
+    assert names == [
+        f"round 1 of 2: {place.topic} 0-1, 120 offsets",
+        f"round 2 of 2: {place.topic} 1, 75 offsets",
+    ]
+    assert told[0].name == "round 1 of 2"
+    assert 0 < told[0].tasks_done < told[0].tasks_count
+    assert told[0].offsets_count == 120
+    assert spark.sparkContext.getLocalProperty(DESCRIPTION) is None
+    assert not [each for each in threading.enumerate() if each.name == "aiogroup round"]
+
+
+def first_when(path):
+    """A function for each row: the first of partition 1 lasts until there is this file."""
+
+    def of_row(row):
+        while row.partition == 1 and row.offset == 5 and not path.exists():
+            time.sleep(0.01)
+
+    return of_row
+
+
+def test_the_driver_joins_while_spark_starts(spark, place):
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+
+    def start():
+        run(eventually(lambda: members_of(place), within_s=30))
+        return spark
+
+    assert drain(start, Kept(), **access(place)).record_count == 40
+
+
+def test_a_driver_that_may_not_join_says_so_and_one_without_spark_gives_its_claim_back(spark, place):
+    run(leave_behind(place, {0: [(0, 40)]}, live=60))
+    kept = Kept()
+    with pytest.raises(GroupError, match="refuses session_timeout_ms"):
+        drain(lambda: spark, kept, **access(place), session_timeout_ms=10**9)
+
+    def start(error):
+        run(eventually(lambda: members_of(place), within_s=30))
+        raise error
+
+    for error in (ConnectionError("the cluster is full"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            drain(partial(start, error), kept, **access(place))
+        assert run(members_of(place)) == ()
+    assert kept.slices == []
 
 
 async def said_done(place):
@@ -164,7 +230,7 @@ def test_a_job_that_is_interrupted_while_it_joins_gives_its_claim_back(spark, pl
     monkeypatch.setattr(claims.Claims, "on_partitions_assigned", interrupted)
     with pytest.raises(KeyboardInterrupt):
         drain(spark, Kept(), **access(place))
-    assert run(list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)) == ()
+    assert run(members_of(place)) == ()
 
 
 @pytest.mark.parametrize("keep", [None, "MEMORY_AND_DISK"])
@@ -188,7 +254,7 @@ def test_an_interrupted_job_ends_and_isolates_nothing(spark, place, keep):
         drain(spark, process, **access(place), keep=keep, on_error="isolate")
     assert len(tried) == 1
     assert left_in(spark) == before
-    assert run(list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)) == ()
+    assert run(members_of(place)) == ()
     assert pending_ranges(**access(place))[place.tp(0)].done == ()
 
 
@@ -252,7 +318,7 @@ def test_two_drivers_share_the_partitions(spark, make_place):
 
 async def may_share(place):
     """Two members, and the first one has been told to give two of the four partitions up."""
-    members = await list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)
+    members = await members_of(place)
     return len(members) == 2 and sum(len(each.partitions) for each in members) == 2
 
 

@@ -13,7 +13,6 @@ import pytest
 from aiokafka.structs import OffsetAndMetadata
 
 from aiogroup import GroupAuthorizationError, TopicAuthorizationError
-from aiogroup.admin import list_members
 from aiogroup.devkafka import Cluster, jars
 from aiogroup.errors import GroupNotFoundError
 from aiogroup.spark import (
@@ -27,7 +26,7 @@ from aiogroup.spark import (
     pending_ranges,
 )
 from tests.support.kafka import Place
-from tests.support.spark import access, commit_explicitly, conf, leave_behind, run, why_no_spark
+from tests.support.spark import access, commit_explicitly, conf, leave_behind, members_of, run, why_no_spark
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -173,7 +172,7 @@ def test_a_function_that_starts_no_session_is_called_once(spark, place, on_error
     with pytest.raises(UnsupportedSparkError, match="was stopped"):
         drain(spark, never, **given)
     assert len(calls) == 3
-    assert run(list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)) == ()
+    assert run(members_of(place)) == ()
 
 
 def test_an_old_pyspark_is_refused(place, monkeypatch):
@@ -295,7 +294,7 @@ def test_the_command_drains_and_says_how_far_it_is_and_nothing_else(place, conne
     assert told[0] == "aiogroup: 12 offsets pending in 1 partitions"
     assert told[-1].startswith("aiogroup: 12 of 12 offsets done (100 %), 12 records, ")
     slices = sorted(path.name for path in (tmp_path / "out").glob("slice=*"))
-    assert slices == [f"slice={place.topic}-0-{each}" for each in ("12-14", "14-18", "3-9")]
+    assert slices == [f"slice={place.topic}-0-{each}" for each in ("12-16", "16-18", "3-8", "8-9")]
 
 
 def test_executors_need_nothing_but_the_connector(place, connector, tmp_path):

@@ -51,7 +51,7 @@ def backlog(*partitions, log_start=0):
         standing[TopicPartition("orders", number)] = Pending(
             place, Token("0" * 16, 10**6, 0, read(pairs)), (), log_start, 10**6
         )
-    return cut(standing, standing, 10**6)
+    return cut(standing, standing.keys(), 10**6, 10**6)
 
 
 def failed_offsets(failed):

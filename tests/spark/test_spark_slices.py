@@ -17,37 +17,41 @@ from aiogroup.spark import JavaMissingError, Missing, Pending, Progress, PySpark
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import IncompleteError
 from aiogroup.spark.gaps import batches_in
+from aiogroup.spark.progress import RoundProgress
+from aiogroup.spark.rounds import described
 from aiogroup.spark.session import check_java
 from aiogroup.spark.sinks import load_function
-from aiogroup.spark.slices import Piece, cut, layers
+from aiogroup.spark.slices import Piece, cut, deal, grid_of, layers
 from tests.fetching import wire_batches as w
 
 TP = TopicPartition("orders", 0)
 
 
-def pending(*pairs, done=(), log_start=0):
-    place = LogId("cluster", TP.topic, UUID(int=1), TP.partition)
+def pending(*pairs, done=(), log_start=0, partition=0):
+    place = LogId("cluster", TP.topic, UUID(int=1), partition)
     token = Token("0" * 16, 10**6, 0, read(pairs))
     return Pending(place, token, tuple(Range(*each) for each in done), log_start, 10**6)
 
 
-def test_a_slice_is_the_first_pending_offsets_and_ends_at_its_size():
-    slices = cut({TP: pending((0, 10), (20, 30), done=[(0, 4)])}, [TP, TopicPartition("other", 1)], 8)
-    assert slices[TP].ranges == ((4, 10), (20, 22))
-    assert slices[TP].pieces == (Piece(TP, 4, 10), Piece(TP, 20, 22))
-    assert slices[TP].pieces[0].name == "orders-0-4-10"
+def test_a_slice_is_the_first_pending_offsets_in_whole_pieces():
+    slices = cut({TP: pending((0, 10), (20, 30), done=[(0, 4)])}, {TP, TopicPartition("other", 1)}, 9, 8)
+    assert slices[TP].ranges == ((4, 10),)
+    assert slices[TP].pieces == (Piece(TP, 4, 8), Piece(TP, 8, 10))
+    assert slices[TP].pieces[0].name == "orders-0-4-8"
 
 
 def test_nothing_is_cut_of_what_is_not_held_or_done():
-    assert cut({TP: pending((0, 10))}, [], 8) == {}
-    assert cut({TP: pending((0, 10), done=[(0, 10)])}, [TP], 8) == {}
+    assert cut({TP: pending((0, 10))}, {}, 8, 8) == {}
+    assert cut({TP: pending((0, 10), done=[(0, 10)])}, {TP}, 8, 8) == {}
+    assert cut({TP: pending((0, 10))}, {TP}, 8, 8, without={TP: read([(0, 10)])}) == {}
 
 
 def test_what_retention_deleted_is_in_the_slice_and_in_no_piece():
-    slices = cut({TP: pending((0, 10), (20, 30), log_start=25)}, [TP], 3)
-    assert slices[TP].ranges == ((0, 10), (20, 28))
-    assert slices[TP].pieces == (Piece(TP, 25, 28),)
+    slices = cut({TP: pending((0, 10), (20, 30), log_start=25)}, {TP}, 3, 3)
+    assert slices[TP].ranges == ((0, 10), (20, 27))
+    assert slices[TP].pieces == (Piece(TP, 25, 27),)
     assert slices[TP].expired_count == 15
+    assert cut({TP: pending((0, 10), log_start=25)}, {TP}, 3, 3)[TP].ranges == ((0, 10),)
 
 
 ranges = st.lists(st.integers(0, 60), min_size=2, max_size=12, unique=True).map(
@@ -56,17 +60,76 @@ ranges = st.lists(st.integers(0, 60), min_size=2, max_size=12, unique=True).map(
 
 
 @settings(max_examples=60)
-@given(ranges, st.integers(0, 70), st.integers(1, 20))
-def test_slice_after_slice_everything_is_cut_once(pairs, log_start, most):
-    done, read_offsets = (), []
-    while slices := cut({TP: pending(*pairs, done=done, log_start=log_start)}, [TP], most):
-        one = slices[TP]
-        assert count(one.ranges) > 0
-        assert sum(map(len, one.pieces)) <= most
-        read_offsets += [offset for piece in one.pieces for offset in range(piece.start, piece.end)]
-        done = tuple(sorted((*done, *one.ranges)))
-    assert subtract(read(pairs), done) == ()
-    assert read_offsets == [offset for start, end in pairs for offset in range(max(start, log_start), end)]
+@given(
+    st.lists(ranges, min_size=1, max_size=4),
+    st.integers(0, 70),
+    st.integers(1, 80),
+    st.none() | st.integers(1, 20),
+    st.data(),
+)
+def test_round_after_round_everything_is_cut_once_and_in_the_same_pieces(of_tps, log_start, most, of_each, data):
+    """Whoever holds which partitions: each piece is what lies between two multiples of the grid."""
+    tps = [TopicPartition(TP.topic, number) for number in range(len(of_tps))]
+    grid = grid_of(most, of_each, len(tps))
+    done, read_offsets = dict.fromkeys(tps, ()), {tp: [] for tp in tps}
+
+    def standing():
+        return {
+            tp: pending(*pairs, done=done[tp], log_start=log_start, partition=tp.partition)
+            for tp, pairs in zip(tps, of_tps, strict=True)
+        }
+
+    while any(each.ranges for each in standing().values()):
+        held = data.draw(st.sets(st.sampled_from(tps), min_size=1))
+        slices = cut(standing(), held, most, grid, slice_most=of_each)
+        assert slices.keys() <= held
+        assert bool(slices) == any(standing()[tp].ranges for tp in held)
+        assert sum(map(len, slices.values())) <= most
+        for tp, one in slices.items():
+            assert count(one.ranges) > 0
+            assert of_each is None or len(one) <= of_each
+            for piece in one.pieces:
+                whole = next(each for each in of_tps[tp.partition] if each[0] <= piece.start < each[1])
+                assert piece.start == max(whole[0], log_start, piece.start // grid * grid)
+                assert piece.end == min(whole[1], (piece.start // grid + 1) * grid)
+                read_offsets[tp] += range(piece.start, piece.end)
+            done[tp] = tuple(sorted((*done[tp], *one.ranges)))
+    for tp, pairs in zip(tps, of_tps, strict=True):
+        assert subtract(read(pairs), done[tp]) == ()
+        assert read_offsets[tp] == [at for start, end in pairs for at in range(max(start, log_start), end)]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 2_000), min_size=1, max_size=12), st.integers(100, 3_000))
+def test_a_round_is_dealt_out_by_what_each_partition_has_left(counts, most):
+    left, rounds = {TopicPartition(TP.topic, number): each for number, each in enumerate(counts)}, []
+    grid = grid_of(most, None, len(left))
+    while left:
+        sizes = {tp: [grid] * (each // grid) + [each % grid] * (each % grid > 0) for tp, each in left.items()}
+        shares = {tp: sum(sizes[tp][:number]) for tp, number in deal(sizes, most).items()}
+        rounds.append(shares)
+        assert all(shares.values()), "each goes on"
+        assert sum(shares.values()) <= most
+        if shares == left:
+            break
+        assert sum(shares.values()) > most - grid, "the round is full"
+        parts = {tp: share / left[tp] for tp, share in shares.items()}
+        assert all((shares[tp] - 2 * grid) / left[tp] <= min(parts.values()) for tp in parts), "two pieces ahead"
+        left = {tp: each - shares[tp] for tp, each in left.items() if each > shares[tp]}
+    assert len(rounds) <= -(-sum(counts) // max(1, most - grid)) + 1
+
+
+def test_of_more_partitions_than_fit_those_with_the_most_left_go_first():
+    sizes = {TopicPartition("orders", number): [10] * (1 + number % 3) for number in range(9)}
+    assert [tp.partition for tp, number in deal(sizes, 30).items() if number] == [2, 5, 8]
+
+
+def test_a_round_has_room_for_a_piece_of_each_partition():
+    assert [grid_of(10_000_000, None, count) for count in (0, 1, 10, 16, 100, 1_000)] == [
+        1_000_000, 1_000_000, 1_000_000, 625_000, 100_000, 100_000,
+    ]  # fmt: skip
+    assert grid_of(10_000_000, 40, 16) == 40
+    assert grid_of(3, None, 16) == 1
 
 
 def test_a_layer_has_a_partition_once_and_one_topic():
@@ -160,6 +223,18 @@ def test_progress_is_a_line():
     told = Progress(record_count=900, done_count=1_000, left_count=3_000, range_count=2, elapsed_ms=2_000)
     assert str(told) == "1,000 of 4,000 offsets done (25 %), 900 records, 450/s, 2 ranges left, 6 s left"
     assert (Missing(1, 2, 3, 4, 5) + Missing(1)).total_count == 16
+
+
+def test_progress_within_a_round_is_a_line():
+    told = RoundProgress("round 3 of 9", tasks_done=10, tasks_count=40, offsets_count=4_000_000, elapsed_ms=2_000)
+    assert str(told) == "round 3 of 9: 10 of 40 tasks, about 500,000 offsets/s, 6 s left"
+
+
+def test_the_partitions_of_a_round_in_a_few_words():
+    tps = [TopicPartition("orders", number) for number in (*range(16), 20)]
+    many = [TopicPartition("payments", number) for number in range(0, 40, 2)]
+    assert described([TopicPartition("letters", 3)]) == "letters 3"
+    assert described(reversed([*tps, *many])) == "orders 0-15+20, 20 partitions of payments"
 
 
 # Damaged batches where Spark read no record.

@@ -18,8 +18,10 @@ from pathlib import Path
 from aiokafka.structs import OffsetAndMetadata
 
 from aiogroup import ConsumerConfig, TopicPartition
+from aiogroup.admin import GroupMember, list_members
 from aiogroup.devkafka import jars
 from aiogroup.devkafka.errors import DevKafkaError
+from aiogroup.errors import GroupNotFoundError
 from aiogroup.recovery import ranges
 from aiogroup.recovery.token import HandOffNote, LogId, Token, make_id, second_group_mark, write_committed
 from aiogroup.runtime.net.link import Link
@@ -155,6 +157,14 @@ async def leave_behind(
         entries[place.tp(partition)] = OffsetAndMetadata(token.pending[0].start, text)
     await commit_explicitly(place, entries)
     return token_id
+
+
+async def members_of(place: Place) -> tuple[GroupMember, ...]:
+    """Of the second commit log's group, which a driver's join makes."""
+    try:
+        return await list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)
+    except GroupNotFoundError:
+        return ()
 
 
 def explode_at_5(frame) -> None:
