@@ -82,6 +82,7 @@ def test_what_is_pending_is_drained_exactly(client, place):
         ("limit", "NotProcessedError", "more than 0 of the 55 offsets"),
         ("failing", "NotProcessedError", "more than 0 of the 55 offsets"),
         ("by_sql", "NotProcessedError", "Spark Connect does not tell what is read by a statement of SQL"),
+        ("merge", "TableError", "give drain keep"),
         ("nothing", "NotProcessedError", "without an action"),
         ("raising", "ZeroDivisionError", "not today"),
         ("busy", "KeyboardInterrupt", ""),

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from aiogroup.spark import drain, make_session, to_parquet
+from aiogroup.spark import drain, make_session, to_merge, to_parquet
 
 PAGE = Path(__file__).parents[2] / "docs/how-to-spark-connect.md"
 
@@ -66,6 +66,11 @@ def by_partition(frame):
 def by_sql(frame):
     frame.createOrReplaceTempView("slice")
     said["kept"] = [list(row) for row in frame.sparkSession.sql("SELECT partition, offset FROM slice").collect()]
+
+
+def merge(frame):
+    frame.createOrReplaceTempView("orders")
+    to_merge("orders")(frame)
 
 
 def raising(frame):
