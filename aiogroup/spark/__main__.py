@@ -88,7 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
     draining.add_argument("--slice-records", type=int, help="most of one partition in a round")
     draining.add_argument("--task-records", type=int, help="most that one task reads")
     draining.add_argument("--session-timeout-ms", type=int, default=SESSION_TIMEOUT_MS)
-    draining.add_argument("--master", help="spark-submit's, or local[*]")
+    draining.add_argument("--master", help="spark-submit's, local[*], or sc://HOST:PORT")
     draining.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark's own settings")
     draining.add_argument(
         "--reader",

@@ -1,46 +1,36 @@
-"""Checks that an action of the application has read every record."""
+"""Checks in a classic session that an action of the application has read every record."""
 
 from __future__ import annotations
 
 from collections import Counter
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 from aiogroup.spark.errors import IncompleteError, NotProcessedError
 from aiogroup.spark.readers import Counted, Reading
 from aiogroup.spark.stages import Stages
+from aiogroup.spark.watched import NO_ACTION, Watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Watched"]
+__all__ = ["WatchedByListener"]
 
 BUS_TIMEOUT_MS: Final = 60_000
 LISTENER: Final = "org.apache.spark.sql.util.QueryExecutionListener"
-NO_ACTION: Final = "process returned without an action on its DataFrame: write it, or run foreach"
 
 
-class Watched:
-    """What is read as a DataFrame, `frame`, and what the actions that run inside `with watched:` read of it.
-
-    With `keep`, the name of a storage level, the records are read once, kept by Spark, and counted before.
-
-    Raises:
-        IncompleteError: there are more records than offsets.
-    """
+class WatchedByListener(Watched):
+    """As `Watched`, by what Spark tells a QueryExecutionListener, which PySpark has no API for."""
 
     def __init__(self, spark: SparkSession, reading: Reading, keep: str | None = None) -> None:
-        from pyspark.storagelevel import StorageLevel  # noqa: PLC0415 (an extra)
-
-        self._spark = spark
-        self._reading = reading
-        self._level = None if keep is None else getattr(StorageLevel, keep)
+        super().__init__(spark, reading, keep)
         self._actions = _Actions(f"aiogroup-{uuid4().hex[:8]}")
         self._listener: Any = None  # Java's
         self.frame: DataFrame = reading.shown(reading.raw.observe(self._actions.name, *reading.metrics()))
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> Self:
         from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415 (an extra)
 
         context = self._spark.sparkContext
@@ -65,11 +55,6 @@ class Watched:
         finally:
             self._listeners.unregister(self._listener)
 
-    def forget(self) -> None:
-        """Spark need not keep the records any more."""
-        if self._level is not None:
-            self._reading.raw.unpersist()
-
     @property
     def _listeners(self) -> Any:  # noqa: ANN401 (Java's)
         return self._spark._jsparkSession.listenerManager()
@@ -90,24 +75,8 @@ class Watched:
                 "session holds it up: run the job again, without that listener"
             ) from error
 
-    def kept(self) -> Counted | None:
-        """The count of the records that are kept, which are read now; `None` without `keep`."""
-        if self._level is None:
-            return None
-        self._reading.raw.persist(self._level)
-        return self._checked(self._reading.count_again())
-
     def count(self, kept: Counted | None) -> Counted:
-        """The count, once the records are processed. `kept` is what `kept()` gave.
-
-        What counts is that one action has read each record of the DataFrame, whatever else was run. More than there are
-        is no fault: Spark reads again what a lost executor had. Unless it was one record for each offset, all pieces
-        are read again to find the gaps.
-
-        Raises:
-            NotProcessedError: nothing was run on the DataFrame, or no action read all of it.
-            IncompleteError: there are more records than offsets.
-        """
+        """As said there. Unless it was one unit for each offset, all pieces are read again to find the gaps."""
         reading = self._reading
         seen = max(map(reading.counted, self._actions.rows), key=attrgetter("units"), default=None)
         if kept is not None:
@@ -121,24 +90,15 @@ class Watched:
         by_rdd, again = self._seen_by_rdd()
         if by_rdd is not None and by_rdd.units == reading.units_count and not again:
             return by_rdd
-        counted = self._checked(reading.count_again())
+        counted = self._counted_again()
         units = 0 if by_rdd is None else by_rdd.units
         most = max(0 if seen is None else seen.units, units - (self._most_in(again) if units >= counted.units else 0))
         if most < counted.units:
             raise NotProcessedError(
-                f"no action of process is known to have read more than {max(0, most)} of the {counted.units} "
-                f"{reading.units} of its DataFrame: let one be over all of them (write, foreachPartition). Spark does "
-                "not tell what is read by Delta's MERGE, by a join that leaves nothing, by each of several actions on "
-                "the DataFrame's rdd, by its rdd in a union or coalesced, or by rdd, foreach, foreachPartition or "
-                'toLocalIterator of a DataFrame that was made of it: then give keep, for example keep="MEMORY_AND_DISK"'
-            )
-        return counted
-
-    def _checked(self, counted: Counted) -> Counted:
-        if counted.units > self._reading.units_count:
-            most = self._reading.units_count
-            raise IncompleteError(
-                f"{counted.units} {self._reading.units} came out of {most} offsets: run the job again"
+                self._too_few(most, counted) + "Spark does not tell what is read by Delta's MERGE, by a join that "
+                "leaves nothing, by each of several actions on the DataFrame's rdd, by its rdd in a union or "
+                "coalesced, or by rdd, foreach, foreachPartition or toLocalIterator of a DataFrame that was made of "
+                'it: then give keep, for example keep="MEMORY_AND_DISK"'
             )
         return counted
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
-from uuid import uuid4
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -21,7 +19,7 @@ from aiogroup.recovery.token import DoneRanges, LogId, write_done
 from aiogroup.runtime.loop.clock import sleep_ms, steady_ms, wall_ms
 from aiogroup.spark.access import Access
 from aiogroup.spark.claims import REBALANCE_TIMEOUT_MS, Claims
-from aiogroup.spark.completeness import Watched
+from aiogroup.spark.completeness import WatchedByListener
 from aiogroup.spark.current import Current, at_work
 from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError, TopicRecreatedError
 from aiogroup.spark.gaps import Missing, explain
@@ -30,7 +28,9 @@ from aiogroup.spark.isolation import isolate
 from aiogroup.spark.progress import DrainReport, Progress, RoundProgress
 from aiogroup.spark.readers import reading_of
 from aiogroup.spark.reading import Reader, check_reader, check_session
-from aiogroup.spark.rounds import telling
+from aiogroup.spark.remote import WatchedRemotely
+from aiogroup.spark.rounds import described, telling
+from aiogroup.spark.session import cancelled_on_error, is_remote
 from aiogroup.spark.slices import Slice, cut, grid_of
 from aiogroup.spark.standing import Pending, Standing, look, look_at_rest
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
@@ -378,13 +378,17 @@ class _Job:
         pieces = [piece for each in slices.values() for piece in each.pieces]
         if not pieces:
             return 0, missing
-        spark = self.session()
+        spark, offsets_count = self.session(), sum(map(len, pieces))
         with noticing_interrupts():
             reading = reading_of(spark, pieces, self.reading, self.task_records, self.reader)
-            watched = Watched(spark, reading, self.keep)
+            watched = (WatchedRemotely if is_remote(spark) else WatchedByListener)(spark, reading, self.keep)
         is_in_process = False
         try:
-            with noticing_interrupts(), self._job_group(), telling(spark, self.round_name, slices, self.on_round):
+            with (
+                noticing_interrupts(),
+                cancelled_on_error(spark, f"{self.round_name}: {described(slices)}, {offsets_count:,} offsets"),
+                telling(spark, self.round_name, slices, self.on_round),
+            ):
                 kept = watched.kept()
                 with watched:
                     is_in_process = True
@@ -406,7 +410,7 @@ class _Job:
         if counted.missing is not None:
             return counted.records, missing + counted.missing
         found = self.portal.call(explain, self.reading, [(piece.tp, gap) for piece, gap in counted.gaps])
-        unchecked_count = sum(map(len, pieces)) - counted.records - found.total_count
+        unchecked_count = offsets_count - counted.records - found.total_count
         return counted.records, missing + found + Missing(unchecked_count=unchecked_count)
 
     def _is_overtaken(self, slices: Slices, error: Exception) -> bool:
@@ -468,21 +472,6 @@ class _Job:
             slice_count=so_far.slice_count + len(durable),
             dropped_count=so_far.dropped_count + len(slices) - len(durable),
         )
-
-    @contextmanager
-    def _job_group(self) -> Iterator[None]:
-        """Give Spark's jobs of this thread a name."""
-        context, name = self.session().sparkContext, f"aiogroup-{uuid4().hex[:8]}"
-        before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
-        context.setJobGroup(name, f"pending ranges of {self.access.group_id}")
-        try:
-            yield
-        except BaseException:
-            context.cancelJobGroup(name)  # what still runs would hold on to what is kept
-            raise
-        finally:
-            for key, value in before.items():
-                context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
 
 
 def _is_of_the_reader(error: BaseException) -> bool:

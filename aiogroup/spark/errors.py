@@ -38,7 +38,7 @@ class PySparkMissingError(DrainError, ModuleNotFoundError):
 
 
 class UnsupportedSparkError(DrainError):
-    """PySpark is older than 4.0, or what was given is no running session whose driver is this process."""
+    """PySpark is older than 4.0, or what was given is no running session."""
 
 
 class JavaMissingError(DrainError):

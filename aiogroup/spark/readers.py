@@ -47,6 +47,8 @@ class Reading(Protocol):
     """The name of its units."""
     units_count: int
     """How many there are at most."""
+    names: tuple[str, ...]
+    """The names of the metrics."""
 
     def metrics(self) -> list[Column]:
         """What is observed of `raw`; the units come first."""
@@ -72,6 +74,7 @@ def reading_of(
 
 class _ByConnector:
     units = "records"
+    names: tuple[str, ...] = ("records",)
 
     def __init__(self, spark: SparkSession, pieces: Sequence[Piece], access: Access, task_records: int | None) -> None:
         self.raw = read_pieces(spark, pieces, access, task_records)
@@ -119,6 +122,7 @@ class _BySource:
     """
 
     units = "offsets"
+    names: tuple[str, ...] = ("offsets", "records", "control", "aborted")
 
     def __init__(self, spark: SparkSession, pieces: Sequence[Piece], access: Access, task_records: int | None) -> None:
         from aiogroup.spark.source.frame import load  # noqa: PLC0415 (an extra)
@@ -129,8 +133,7 @@ class _BySource:
     def metrics(self) -> list[Column]:
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-        names = ("offsets", "records", "control", "aborted")
-        return [F.coalesce(F.sum(f"held.{name}"), F.lit(0)).alias(name) for name in names]
+        return [F.coalesce(F.sum(f"held.{name}"), F.lit(0)).alias(name) for name in self.names]
 
     def shown(self, observed: DataFrame) -> DataFrame:
         return observed.where("held IS NULL").drop("held")

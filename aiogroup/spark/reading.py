@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from aiogroup.errors import ConfigError
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import ConnectorMissingError
-from aiogroup.spark.session import check_classic, check_pyarrow
+from aiogroup.spark.session import check_pyarrow, check_running
 from aiogroup.spark.slices import Piece, layers, pieces_of
 from aiogroup.structs import TopicPartition
 
@@ -23,7 +23,6 @@ Reader = Literal["aiogroup", "connector"]
 
 SLICE: Final = "slice"
 TASK_RECORDS: Final = 250_000
-PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 def read_ranges(
@@ -73,13 +72,13 @@ def check_session(spark: SparkSession, reader: Reader) -> None:
     """Refuse a session in which this reader cannot read.
 
     Raises:
-        UnsupportedSparkError: it is one of Spark Connect, or PySpark is too old.
+        UnsupportedSparkError: it is none, or was stopped, or PySpark is too old.
         PySparkMissingError: pyarrow is not installed. ConnectorMissingError: the session has no Kafka connector.
     """
     if reader == "connector":
         check_connector(spark)
         return
-    check_classic(spark)
+    check_running(spark)
     check_pyarrow()
 
 
@@ -119,17 +118,16 @@ def check_connector(spark: SparkSession) -> None:
     """Refuse a session that cannot read Kafka.
 
     Raises:
-        UnsupportedSparkError: it is one of Spark Connect, or PySpark is too old.
+        UnsupportedSparkError: it is none, or was stopped, or PySpark is too old.
         ConnectorMissingError: the session has no Kafka connector.
     """
-    check_classic(spark)
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
+    check_running(spark)
+    from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
 
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    named = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "none"}  # no broker is asked
     try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(PROVIDER)
-    except Py4JJavaError as error:
+        _ = spark.read.format("kafka").options(**named).load().schema
+    except PySparkException as error:
         raise ConnectorMissingError(
             "this Spark session has no Kafka connector: start it with "
             f"--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version} (spark.jars.packages), or with "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from aiogroup.recovery.ranges import Range, join
 from aiogroup.runtime.loop.clock import steady_ms
 from aiogroup.spark.progress import RoundProgress
+from aiogroup.spark.session import is_remote
 from aiogroup.spark.slices import Slice
 from aiogroup.structs import TopicPartition
 
@@ -32,20 +33,15 @@ def telling(
     slices: Mapping[TopicPartition, Slice],
     tell: Callable[[RoundProgress], object] | None,
 ) -> Iterator[None]:
-    """Describe Spark's jobs of this thread, and tell how many of their tasks have ended, whenever that has changed.
+    """Tell how many tasks of Spark's jobs have ended, whenever that has changed.
 
     Over Spark Connect there is nothing to ask, and nothing is told.
     """
-    context: SparkContext | None = getattr(spark, "sparkContext", None)
-    if context is None:
+    if tell is None or is_remote(spark):
         yield
         return
     offsets_count = sum(map(len, slices.values()))
-    context.setJobDescription(f"{name}: {described(slices)}, {offsets_count:,} offsets")
-    if tell is None:
-        yield
-        return
-    ended, tasks = Event(), _Tasks(context)
+    ended, tasks = Event(), _Tasks(spark.sparkContext)
     thread = Thread(target=_tell, args=(tell, name, offsets_count, tasks, ended), name="aiogroup round", daemon=True)
     thread.start()
     try:
@@ -67,7 +63,7 @@ def described(tps: Iterable[TopicPartition]) -> str:
 
 
 class _Tasks:
-    """The tasks of the jobs that a thread's job group has from now on."""
+    """The tasks of the jobs from now on that have the same job group as this thread's, or none as they do."""
 
     def __init__(self, context: SparkContext) -> None:
         self._tracker, self._group = context.statusTracker(), context.getLocalProperty("spark.jobGroup.id")

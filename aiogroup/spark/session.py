@@ -9,10 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
+from uuid import uuid4
 
+from aiogroup.errors import ConfigError
 from aiogroup.spark.errors import (
     ConnectorMissingError,
     DrainError,
@@ -26,11 +29,25 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-__all__ = ["CONNECTOR", "check_classic", "check_java", "check_pyarrow", "check_pyspark", "make_session"]
+__all__ = [
+    "CONNECTOR",
+    "cancelled_on_error",
+    "check_java",
+    "check_pyarrow",
+    "check_pyspark",
+    "check_running",
+    "is_remote",
+    "make_session",
+    "slots_of",
+]
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 """The connector that is tested. Spark fetches its dependencies by itself (spark.jars.packages)."""
 OLDEST_MAJOR: Final = 4
+REMOTE: Final = "sc://"
+DESCRIPTION: Final = "spark.job.description"
+MANY: Final = 100_000
+"""More tasks than any cluster runs at once."""
 JAVAS: Final = range(17, 24)
 """Spark 4.0 is made for 17 and 21. Since 24 Java has no security manager, by which Hadoop's client finds the user."""
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -53,11 +70,20 @@ def make_session(
     settings that are made here. With a local master Spark's tasks run in this very Python, unless `PYSPARK_PYTHON`
     names another.
 
+    A `master` of "sc://HOST:PORT", or without one the variable SPARK_REMOTE, is a server of Spark Connect: no Java
+    is needed here, and the connector is the server's.
+
     Raises:
         PySparkMissingError, UnsupportedSparkError, JavaMissingError, ConnectorMissingError, SparkStartError: the
             message says what to do.
+        ConfigError: jars are given for a server of Spark Connect.
     """
     check_pyspark()
+    remote = os.environ.get("SPARK_REMOTE", "") if master is None else master
+    if remote.startswith(REMOTE):
+        if connector is not None or (*jars,):
+            raise ConfigError(f"{remote}: name the connector's jars when you start this server (spark.jars), not here")
+        return _connected(remote, conf or {})
     from pyspark import SparkConf  # noqa: PLC0415 (an extra)
     from pyspark.sql import SparkSession  # noqa: PLC0415 (an extra)
 
@@ -89,6 +115,18 @@ def make_session(
             raise _why_it_did_not_start(error, words.read().decode(errors="replace").splitlines()) from error
 
 
+def _connected(remote: str, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
+    from pyspark.sql import SparkSession  # noqa: PLC0415 (an extra)
+
+    try:
+        spark = SparkSession.builder.remote(remote).config(map=dict(conf)).getOrCreate()
+        _ = spark.version  # asks the server
+    except (PySparkException, ImportError) as error:
+        raise SparkStartError(f"no session of {remote}: {error}") from error
+    return spark
+
+
 def check_pyspark() -> None:
     """Check that PySpark is installed, and that its version is supported.
 
@@ -116,27 +154,79 @@ def check_pyarrow() -> None:
         raise PySparkMissingError("pyarrow is not installed: pip install 'aiogroup[spark]'", name="pyarrow")
 
 
-def check_classic(spark: SparkSession) -> None:
+def is_remote(spark: object) -> bool:
+    """Whether it is a session of Spark Connect, whose driver is another process."""
+    return ".connect." in type(spark).__module__
+
+
+def check_running(spark: SparkSession) -> None:
     """Refuse a session that the job cannot work with.
 
     Raises:
-        UnsupportedSparkError: PySpark is too old, the session is one of Spark Connect, or it is none, or was stopped.
+        UnsupportedSparkError: PySpark is too old, or the session is none, or was stopped.
     """
     check_pyspark()
     from pyspark.sql import SparkSession  # noqa: PLC0415 (an extra)
-    from pyspark.util import is_remote_only  # noqa: PLC0415 (an extra)
 
-    if is_remote_only() or ".connect." in type(spark).__module__:
-        raise UnsupportedSparkError(
-            "this is a session of Spark Connect (spark.remote), and the job needs one whose driver runs in this "
-            "process: run it by spark-submit, or let make_session() start one"
-        )
-    if not isinstance(spark, SparkSession):
+    if not is_remote(spark) and not isinstance(spark, SparkSession):
         raise UnsupportedSparkError(
             f"{spark!r:.200} is no Spark session: give one, or a function that returns one, such as make_session"
         )
-    if spark.sparkContext._jsc is None or spark.sparkContext._jsc.sc().isStopped():
+    if _is_stopped(spark):
         raise UnsupportedSparkError("this Spark session was stopped: give one that runs, or a function that starts one")
+
+
+def _is_stopped(spark: SparkSession) -> bool:
+    if is_remote(spark):
+        return bool(spark.is_stopped)  # type: ignore[attr-defined]
+    from py4j.protocol import Py4JError  # noqa: PLC0415 (an extra)
+
+    try:
+        slots_of(spark)
+    except (AttributeError, Py4JError):  # Python has forgotten Java's context, or that one is asked and says so
+        return True
+    return False
+
+
+def slots_of(spark: SparkSession) -> int:
+    """How many tasks Spark runs at once."""
+    if not is_remote(spark):
+        return spark.sparkContext.defaultParallelism
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    partitions = spark.range(MANY).select(F.spark_partition_id()).distinct()  # a range has one for each task
+    return partitions.count()
+
+
+@contextmanager
+def cancelled_on_error(spark: SparkSession, description: str) -> Iterator[None]:
+    """End what this thread has started in Spark, with everything that it holds, if the block ends with an error.
+
+    In a classic session its jobs have this description.
+    """
+    tag = f"aiogroup-{uuid4().hex[:8]}"
+    if is_remote(spark):
+        spark.addTag(tag)
+        try:
+            yield
+        except BaseException:
+            spark.interruptTag(tag)
+            raise
+        finally:
+            spark.removeTag(tag)
+        return
+    context = spark.sparkContext  # a session's own tags are not on the jobs of its RDDs
+    before = context.getLocalProperty(DESCRIPTION)
+    context.setJobDescription(description)
+    context.addJobTag(tag)
+    try:
+        yield
+    except BaseException:
+        context.cancelJobsWithTag(tag)
+        raise
+    finally:
+        context.removeJobTag(tag)
+        context.setLocalProperty(DESCRIPTION, before)  # type: ignore[arg-type]  # None removes it
 
 
 def check_java() -> None:

@@ -15,6 +15,7 @@ from aiogroup.spark.current import Current, current
 from aiogroup.spark.errors import TableError
 from aiogroup.spark.marks import Mark, Offsets, held, without
 from aiogroup.spark.reading import SLICE
+from aiogroup.spark.session import is_remote
 from aiogroup.spark.tables import Table, provider_of, table_of
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def to_merge(table: str, keys: Sequence[str] = KEYS) -> Callable[[DataFrame], No
     of the DataFrame and of the table, and no two records of a slice may have the same. Columns that the table does not
     have are left out; `process` must give it all that it has.
 
-    Into Delta `drain` needs `keep`, as Spark does not tell what Delta's MERGE reads.
+    Into Delta, and over Spark Connect, `drain` needs `keep`, as Spark does not tell what MERGE reads there.
 
     Raises:
         ConfigError: no key is given. TableError: when it is called; the message says what to do.
@@ -144,10 +145,11 @@ def to_merge(table: str, keys: Sequence[str] = KEYS) -> Callable[[DataFrame], No
     def write(frame: DataFrame) -> None:
         spark, now = frame.sparkSession, current()
         _check_columns(table, frame, keys)
-        if provider_of(spark, table) == "delta" and now is not None and now.keep is None:
+        is_untold = provider_of(spark, table) == "delta" or is_remote(spark)
+        if is_untold and now is not None and now.keep is None:
             raise TableError(
-                f"{table} is a table of Delta, and Spark does not tell what Delta's MERGE reads: give drain keep, for "
-                'example keep="MEMORY_AND_DISK"'
+                f"{table}: Spark does not tell what MERGE reads, into tables of Delta and over Spark Connect: give "
+                'drain keep, for example keep="MEMORY_AND_DISK"'
             )
         spark.sql(
             f"MERGE INTO {table} AS t USING {{news}} AS s ON {matches} "

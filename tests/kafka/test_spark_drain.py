@@ -33,7 +33,7 @@ from aiogroup.spark import (
     rounds,
 )
 from aiogroup.spark.access import Access
-from aiogroup.spark.completeness import Watched
+from aiogroup.spark.completeness import WatchedByListener
 from aiogroup.spark.gaps import Gap, explain
 from aiogroup.spark.readers import reading_of
 from aiogroup.spark.slices import pieces_of
@@ -207,7 +207,7 @@ def test_a_job_leaves_nothing_behind_in_the_session(spark, place, keep, fails):
 def test_the_session_may_have_other_listeners(spark):
     """Spark compares the one that goes with each that came before. Nothing is read here."""
     pieces, there = pieces_of({TopicPartition("orders", 0): [(0, 10)]}), Access.of("127.0.0.1:1", "billing", "orders")
-    first, second = (Watched(spark, reading_of(spark, pieces, there, 10, "aiogroup")) for _ in range(2))
+    first, second = (WatchedByListener(spark, reading_of(spark, pieces, there, 10, "aiogroup")) for _ in range(2))
     counts = [left_in(spark)[0]]
     with first:
         with second:

@@ -14,7 +14,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from aiogroup import GroupAuthorizationError, TopicAuthorizationError
 from aiogroup.devkafka import Cluster, jars
-from aiogroup.errors import GroupNotFoundError
+from aiogroup.errors import ConfigError, GroupNotFoundError
 from aiogroup.spark import (
     ForeignTokenError,
     RangeBeyondEndError,
@@ -140,15 +140,23 @@ def test_a_session_is_started_when_there_is_something_to_read(spark, place):
     assert drain(lambda: spark, lambda frame: frame.count(), **access(place)).record_count == 6
 
 
-def test_a_session_of_spark_connect_is_refused(place):
+def test_a_session_of_spark_connect_that_was_stopped_is_refused(place):
     class Session:
         """As far as anybody looks before it is used."""
+
+        is_stopped = True
 
     Session.__module__ = "pyspark.sql.connect.session"
     run(leave_behind(place, {0: [(3, 9)]}, live=10))
     for session in (Session(), Session):
-        with pytest.raises(UnsupportedSparkError, match=r"Spark Connect .*make_session\(\)"):
+        with pytest.raises(UnsupportedSparkError, match="was stopped"):
             drain(session, never, **access(place))
+
+
+def test_jars_are_of_no_use_to_a_server_of_spark_connect():
+    for given in ({"jars": ["connector.jar"]}, {"connector": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"}):
+        with pytest.raises(ConfigError, match="connector's jars when you start this server"):
+            make_session("sc://127.0.0.1:1", **given)
 
 
 @pytest.mark.parametrize("on_error", ["stop", "isolate"])

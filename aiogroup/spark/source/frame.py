@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiogroup.properties import consumer_settings
 from aiogroup.spark.access import Access
+from aiogroup.spark.session import slots_of
 from aiogroup.spark.slices import Piece
 from aiogroup.spark.source.batch import AiogroupDataSource
 from aiogroup.spark.source.options import RANGES, TASK_RECORDS, WITH_HELD, ranges_as_text
@@ -28,8 +29,7 @@ def load(
 ) -> DataFrame:
     """The records of these pieces; `with_held` also the rows that say what their offsets hold."""
     spark.dataSource.register(AiogroupDataSource)
-    cores = spark.sparkContext.defaultParallelism
-    most = task_records or records_of_a_task(sum(map(len, pieces)), cores)
+    most = task_records or records_of_a_task(sum(map(len, pieces)), slots_of(spark))
     return (
         spark.read.format(AiogroupDataSource.name())
         .options(**_known(access.properties))
