@@ -18,8 +18,11 @@ from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
 from aiogroup.spark.access import Access
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
-__all__ = ["REBALANCE_TIMEOUT_MS", "Claims"]
+__all__ = ["IDLE_MS", "REBALANCE_TIMEOUT_MS", "SESSION_TIMEOUT_MS", "Claims"]
 
+SESSION_TIMEOUT_MS: Final = 30_000
+IDLE_MS: Final = 1_000
+"""How long a driver that has nothing to do waits before it looks again, unless its claims change."""
 REBALANCE_TIMEOUT_MS: Final = 900_000
 """How long the group waits for a driver to end its slice; as long as a service waits before it takes a range back."""
 RENEW_MS: Final = 60_000
@@ -67,17 +70,18 @@ class Claims:
         self._release()
         await self._consumer.__aexit__(kind, error, trace)
 
-    async def hold(self) -> dict[TopicPartition, int]:
-        """The claimed partitions with their numbers; none of them is handed over until `release`.
+    async def hold(self, at_work: Collection[TopicPartition] = ()) -> dict[TopicPartition, int]:
+        """The claimed partitions with their numbers; none of them is handed over until `release` or the next `hold`.
 
-        Partitions that another driver is waiting for are not among them.
+        Partitions that another driver is waiting for are not among them, but for those that are `at_work`.
 
         Raises:
             AiogroupError: the membership ended for good, and why.
         """
         self._consumer.paused()  # raises the error that ended the membership, if one did
-        numbers = {tp: number for tp, number in self._claimed.items() if tp not in self._leaving}
+        numbers = {tp: number for tp, number in self._claimed.items() if tp not in self._leaving or tp in at_work}
         self._held = frozenset(numbers)
+        self._changed.pulse()
         return numbers
 
     async def release(self, wait_ms: int = 0) -> None:

@@ -17,10 +17,10 @@ from aiogroup.admin import list_members
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, ConfigError
 from aiogroup.recovery.ranges import Range, Ranges, count, subtract, union
-from aiogroup.recovery.token import DoneRanges, LogId, write_done
-from aiogroup.runtime.loop.clock import sleep_ms, steady_ms, wall_ms
+from aiogroup.recovery.token import LogId
+from aiogroup.runtime.loop.clock import sleep_ms, steady_ms
 from aiogroup.spark.access import Access
-from aiogroup.spark.claims import REBALANCE_TIMEOUT_MS, Claims
+from aiogroup.spark.claims import IDLE_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Claims
 from aiogroup.spark.completeness import Watched
 from aiogroup.spark.current import Current, at_work
 from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError, TopicRecreatedError
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["SESSION_TIMEOUT_MS", "SLICE_RECORDS", "check_keep", "check_sizes", "drain", "pending_ranges", "standing_of"]
 
 SLICE_RECORDS: Final = 1_000_000
-SESSION_TIMEOUT_MS: Final = 30_000
-IDLE_MS: Final = 1_000
 TELL_MS: Final = 60_000
 """How often a driver that has nothing to do says whom it waits for."""
 DROPS_IN_A_ROW: Final = 3
@@ -407,11 +405,7 @@ class _Job:
     ) -> bool:
         """Commit the slices whose tokens are still the same as done; returns whether any is durable."""
         standing = self.look()
-        entries = {
-            tp: _entry(standing[tp], each.ranges)
-            for tp, each in slices.items()
-            if tp in standing and standing[tp].token.id == each.id
-        }
+        entries = standing.entries({tp: (each.id, each.ranges) for tp, each in slices.items()})
         durable = self.portal.call(claims.commit, entries, numbers)
         self._note(slices, durable, records_count, missing)
         self.look()
@@ -470,12 +464,4 @@ def _offsets(slices: Slices) -> dict[LogId, Ranges]:
 
 def _at_work(standing: Mapping[TopicPartition, Pending]) -> dict[TopicPartition, OffsetAndMetadata]:
     """Of each partition what is done, with the present instant: a job works on it."""
-    return {tp: _entry(each, ()) for tp, each in standing.items()}
-
-
-def _entry(pending: Pending, news: Ranges) -> OffsetAndMetadata:
-    """All that is done of this token, `news` of it now. The offset is only for tools that show lag."""
-    ranges = pending.token.pending
-    left = subtract(subtract(ranges, pending.done), news)
-    done = DoneRanges(pending.token.id, subtract(ranges, left), wall_ms() // 1_000)
-    return OffsetAndMetadata(left[0].start if left else pending.token.live, write_done(done, pending.place))
+    return {tp: each.entry() for tp, each in standing.items()}
