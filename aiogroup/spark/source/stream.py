@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from signal import SIG_IGN, SIGTERM, signal
 from typing import TYPE_CHECKING, Any, Final
 
 from anyio.from_thread import start_blocking_portal
@@ -64,11 +66,14 @@ class RangesStream(DataSourceStreamReader):
         self._joined().commit(end)
 
     def stop(self) -> None:
+        signal(SIGTERM, SIG_IGN)
         if self._member is not None:
             self._member.leave()
 
     def _joined(self) -> _Member:
         if self._member is None:
+            # Spark 4.0 calls `stop` where its connection ends or an exception comes, and ends the process by a signal.
+            signal(SIGTERM, lambda *_: sys.exit())
             self._member = _Member(self._wanted.access())
         return self._member
 
