@@ -14,7 +14,7 @@ from aiogroup.errors import ConfigError
 from aiogroup.recovery.ranges import Range, Ranges, subtract
 from aiogroup.structs import TopicPartition
 
-__all__ = ["StreamOffset", "Taken"]
+__all__ = ["StreamOffset", "Taken", "next_offset"]
 
 
 class Taken(NamedTuple):
@@ -96,3 +96,18 @@ class StreamOffset:
     def marked(self) -> Self:
         """The same as another offset."""
         return replace(self, mark=os.urandom(4).hex())
+
+
+def next_offset(
+    last: StreamOffset | None, pending: StreamOffset, settled: Mapping[TopicPartition, Taken]
+) -> StreamOffset:
+    """What a stream gives Spark after `last`: the same again if there is nothing to do.
+
+    It has all that is pending, also what is in `last` and not marked as done yet: if that fails, it is marked with the
+    next batch. `settled` is what was marked in this process: the second commit log may have had no room for it.
+    """
+    if last is None or pending.without(last):
+        return pending.marked() if pending.taken else pending
+    if last.has_of(pending) and settled != last.taken:
+        return last.marked()  # an empty batch: as it begins, Spark says that the last one has succeeded
+    return last

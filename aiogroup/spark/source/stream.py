@@ -21,7 +21,7 @@ from aiogroup.spark.access import Access
 from aiogroup.spark.claims import IDLE_MS, SESSION_TIMEOUT_MS, Claims
 from aiogroup.spark.errors import TopicRecreatedError
 from aiogroup.spark.slices import Piece
-from aiogroup.spark.source.offsets import StreamOffset, Taken
+from aiogroup.spark.source.offsets import StreamOffset, Taken, next_offset
 from aiogroup.spark.source.options import RANGES, Wanted
 from aiogroup.spark.source.partitions import plan, read
 from aiogroup.spark.standing import Pending, Standing, look, look_at_rest
@@ -116,21 +116,13 @@ class _Member:
                 break
             self._portal.call(self._claims.release, IDLE_MS)
         self._claim_until_ms = 0
-        self._latest = self._next(pending)
+        self._latest = next_offset(self._last, pending, self._settled)
         if self._latest == self._last:
             self._at_work = frozenset()
             self._portal.call(self._claims.release, IDLE_MS)
         else:
             self._at_work |= self._latest.taken.keys()
         return self._latest.as_json(self._access.group_id)
-
-    def _next(self, pending: StreamOffset) -> StreamOffset:
-        last = self._last
-        if last is None or pending.without(last):
-            return pending.marked() if pending.taken else pending
-        if last.has_of(pending) and self._settled != last.taken:
-            return last.marked()  # an empty batch: as it begins, Spark says that the last one has succeeded
-        return last
 
     def begin(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[str, list[Piece]]:
         """The isolation level and the pieces of a batch, which the stream is at work on from now on.
