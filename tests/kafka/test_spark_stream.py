@@ -123,12 +123,14 @@ def test_a_failed_batch_is_read_again_as_it_was_but_for_what_retention_has_delet
     more = {**PENDING, 0: [*PENDING[0], (160, 170)]}
     run(leave_behind(place, more, live=170, id=token))
     run(delete_before(place, 1, 20))
-    batches = Batches()
-    query = start(spark, place, tmp_path, batches)
-    assert query.awaitTermination(120)
+    batches, left = Batches(), []
+    for _ in range(2):  # Spark makes one batch in a run, and this is the one that has failed
+        query = start(spark, place, tmp_path, batches)
+        assert query.awaitTermination(120)
+        settle(query, options(place))
+        left.append(left_of(place))
     assert batches.kept == {0: [offsets({**PENDING, 1: [(20, 150)]})], 1: [offsets({0: [(160, 170)]})]}
-    settle(query, options(place))
-    assert left_of(place) == {}
+    assert left == [{0: ((160, 170),)}, {}]
 
 
 async def delete_before(place, partition, offset):
@@ -145,16 +147,17 @@ async def delete_before(place, partition, offset):
     ],
 )
 def test_a_driver_killed_at_a_step_repeats_the_same_batch_or_none(spark, place, tmp_path, step, again):
-    token = run(leave_behind(place, PENDING, live=160))
+    run(leave_behind(place, PENDING, live=160))
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     arguments = [json.dumps(options(place)), str(checkpoint), str(out), step]
     victim = subprocess.run([sys.executable, "-m", "tests.support.spark_stream", *arguments], cwd=ROOT, check=False)
     assert victim.returncode == -signal.SIGKILL
     assert left_of(place) == {p: tuple(pairs) for p, pairs in PENDING.items()}
-    run(leave_behind(place, {**PENDING, 0: [*PENDING[0], (160, 170)]}, live=170, id=token))
     query = start(spark, place, checkpoint, write_to(out))
     assert query.awaitTermination(120)
-    assert written(out) == {0: [offsets(PENDING)] * again, 1: [offsets({0: [(160, 170)]})]}
+    assert {number: batches for number, batches in written(out).items() if batches != [[]]} == {
+        0: [offsets(PENDING)] * again
+    }
     settle(query, options(place))
     assert left_of(place) == {}
 
