@@ -6,17 +6,20 @@ under its generation, so that the commits of a dead or frozen driver do not coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import AiogroupError, CommitFailedError, RebalanceInProgressError
 from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
 from aiogroup.spark.access import Access
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from aiogroup.spark.standing import Pending
 
 __all__ = ["IDLE_MS", "REBALANCE_TIMEOUT_MS", "SESSION_TIMEOUT_MS", "Claims"]
 
@@ -112,13 +115,11 @@ class Claims:
             return frozenset()
         return frozenset(mine)
 
-    async def renew(
-        self, make: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]], numbers: Mapping[TopicPartition, int]
-    ) -> None:
-        """Commit what `make` gives, at once and again each minute, until cancelled: it says that the driver works."""
+    async def renew(self, standing: Mapping[TopicPartition, Pending], numbers: Mapping[TopicPartition, int]) -> None:
+        """Commit what is done anew, at once and again each minute, until cancelled: it says that the driver works."""
         while True:
             with suppress(AiogroupError):  # the claim may have ended: the commit of what is done will say so
-                await self.commit(make(), numbers)
+                await self.commit({tp: each.entry() for tp, each in standing.items()}, numbers)
             await sleep_ms(RENEW_MS)
 
     # The rebalance callbacks.

@@ -31,8 +31,8 @@ from aiogroup.spark.progress import DrainReport, Progress
 from aiogroup.spark.readers import reading_of
 from aiogroup.spark.reading import Reader, check_reader, check_session
 from aiogroup.spark.slices import Slice, cut
-from aiogroup.spark.standing import Pending, Standing, look, look_at_rest
-from aiogroup.structs import OffsetAndMetadata, TopicPartition
+from aiogroup.spark.standing import Standing, look, look_at_rest
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -315,8 +315,8 @@ class _Job:
 
     def _work(self, claims: Claims, numbers: Mapping[TopicPartition, int], slices: Slices) -> bool | Exception:
         """Process and commit these slices; returns whether any is durable, or the error of `process` or of Spark."""
-        at_work = partial(_at_work, {tp: each for tp, each in self.standing.items() if tp in numbers})
-        renewing = self.portal.start_task_soon(claims.renew, at_work, numbers)
+        claimed = {tp: each for tp, each in self.standing.items() if tp in numbers}
+        renewing = self.portal.start_task_soon(claims.renew, claimed, numbers)
         try:
             came = self._read(slices)
         finally:
@@ -460,8 +460,3 @@ def _offsets(slices: Slices) -> dict[LogId, Ranges]:
     return {
         each.pending.place: tuple(Range(piece.start, piece.end) for piece in each.pieces) for each in slices.values()
     }
-
-
-def _at_work(standing: Mapping[TopicPartition, Pending]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Of each partition what is done, with the present instant: a job works on it."""
-    return {tp: each.entry() for tp, each in standing.items()}

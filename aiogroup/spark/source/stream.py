@@ -7,7 +7,6 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from signal import SIG_IGN, SIGTERM, signal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +24,7 @@ from aiogroup.spark.source.offsets import StreamOffset, Taken, next_offset
 from aiogroup.spark.source.options import RANGES, Wanted
 from aiogroup.spark.source.partitions import plan, read
 from aiogroup.spark.standing import Pending, Standing, look, look_at_rest
-from aiogroup.structs import OffsetAndMetadata, TopicPartition
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -171,9 +170,7 @@ class _Member:
             self._renewing.cancel()
             self._renewing = None
         if standing:
-            self._renewing = self._portal.start_task_soon(
-                self._claims.renew, partial(_entries_at_work, standing), self._numbers
-            )
+            self._renewing = self._portal.start_task_soon(self._claims.renew, standing, self._numbers)
 
 
 def settle(query: StreamingQuery | ConnectQuery, options: Mapping[str, str]) -> Standing:
@@ -242,7 +239,3 @@ def _pending(standing: Standing, of: Collection[TopicPartition]) -> StreamOffset
         if tp in of and each.ranges
     }
     return StreamOffset(standing.isolation_level, taken) if taken else StreamOffset()
-
-
-def _entries_at_work(standing: Mapping[TopicPartition, Pending]) -> dict[TopicPartition, OffsetAndMetadata]:
-    return {tp: each.entry() for tp, each in standing.items()}
