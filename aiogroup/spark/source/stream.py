@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from signal import SIG_IGN, SIGTERM, signal
 from typing import TYPE_CHECKING, Any, Final
@@ -191,11 +191,18 @@ def settle(query: StreamingQuery | ConnectQuery, options: Mapping[str, str]) -> 
         raise error
     access = Wanted.of(options).access()
     progress = query.lastProgress
-    # The offsets of the sources are JSON in the progress as Spark gives it; PySpark's attributes have them as repr().
-    ends = [] if progress is None else [each["endOffset"] for each in json.loads(progress.json)["sources"]]
-    ours = [each for each in ends if isinstance(each, dict) and each.get("group") == access.group_id]
+    sources = [] if progress is None else json.loads(progress.json)["sources"]
+    ours = [end for end in map(_end_of, sources) if end.get("group") == access.group_id]
     with start_blocking_portal() as portal:
         return portal.call(_settle, access, [StreamOffset.of(each, access.group_id) for each in ours])
+
+
+def _end_of(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The offset at which a source has ended, or nothing if it is none of ours. Over Connect it is JSON as a text."""
+    end = source["endOffset"]
+    with suppress(ValueError):
+        end = json.loads(end) if isinstance(end, str) else end
+    return end if isinstance(end, dict) else {}
 
 
 async def _settle(access: Access, offsets: Collection[StreamOffset]) -> Standing:
