@@ -173,6 +173,7 @@ def test_a_token_that_changed_meanwhile_is_not_overwritten(spark, place, tmp_pat
     query = start(spark, place, tmp_path, batches)
     assert query.awaitTermination(120)
     assert batches.kept == {1: [offsets(anew)]}
+    assert left_of(place) == {p: tuple(pairs) for p, pairs in anew.items()}  # the first batch was not marked in it
     settle(query, options(place))
     assert left_of(place) == {}
 
