@@ -37,7 +37,7 @@ from aiogroup.spark.sinks import to_merge, to_parquet, to_table
 from aiogroup.spark.standing import Lagging, Pending, Standing
 
 if TYPE_CHECKING:
-    from aiogroup.spark.source import AiogroupDataSource, PendingDataSource
+    from aiogroup.spark.source import AiogroupDataSource, PendingDataSource, settle
 
 __all__ = [
     "AiogroupDataSource",
@@ -72,6 +72,7 @@ __all__ = [
     "make_session",
     "pending_ranges",
     "read_ranges",
+    "settle",
     "to_merge",
     "to_parquet",
     "to_table",
@@ -79,8 +80,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's names)
-    """The data sources are classes of PySpark's, which is imported for them alone."""
-    if name in ("AiogroupDataSource", "PendingDataSource"):
+    """The data sources are classes of PySpark's, which is imported for them alone, and for what belongs to them."""
+    if name in ("AiogroupDataSource", "PendingDataSource", "settle"):
         from aiogroup.spark import source  # noqa: PLC0415 (an extra)
 
         return getattr(source, name)

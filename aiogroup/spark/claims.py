@@ -8,11 +8,11 @@ not count.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import AiogroupError, CommitFailedError, RebalanceInProgressError
@@ -21,8 +21,14 @@ from aiogroup.runtime.loop.supervisor import start_task
 from aiogroup.spark.access import Access
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
-__all__ = ["REBALANCE_TIMEOUT_MS", "Claims"]
+if TYPE_CHECKING:
+    from aiogroup.spark.standing import Pending
 
+__all__ = ["IDLE_MS", "REBALANCE_TIMEOUT_MS", "SESSION_TIMEOUT_MS", "Claims"]
+
+SESSION_TIMEOUT_MS: Final = 30_000
+IDLE_MS: Final = 1_000
+"""How long a driver that has nothing to do waits before it looks again, unless its claims change."""
 REBALANCE_TIMEOUT_MS: Final = 900_000
 """How long the group waits for a driver to end its slice; as long as a service waits before it takes a range back."""
 RENEW_MS: Final = 60_000
@@ -76,10 +82,10 @@ class Claims:
                 self._joining.exception()  # or asyncio tells of it once more
         await self._consumer.__aexit__(kind, error, trace)
 
-    async def hold(self) -> dict[TopicPartition, int]:
-        """The claimed partitions with their numbers; none of them is handed over until `release`.
+    async def hold(self, at_work: Collection[TopicPartition] = ()) -> dict[TopicPartition, int]:
+        """The claimed partitions with their numbers; none of them is handed over until `release` or the next `hold`.
 
-        Partitions that another driver is waiting for are not among them.
+        Partitions that another driver is waiting for are not among them, but for those that are `at_work`.
 
         Raises:
             AiogroupError: the membership ended for good, or did not begin, and why.
@@ -87,8 +93,9 @@ class Claims:
         if self._joining is not None:
             await self._joining
         self._consumer.paused()  # raises the error that ended the membership, if one did
-        numbers = {tp: number for tp, number in self._claimed.items() if tp not in self._leaving}
+        numbers = {tp: number for tp, number in self._claimed.items() if tp not in self._leaving or tp in at_work}
         self._held = frozenset(numbers)
+        self._changed.pulse()
         return numbers
 
     async def release(self, wait_ms: int = 0) -> None:
@@ -119,13 +126,11 @@ class Claims:
             return frozenset()
         return frozenset(mine)
 
-    async def renew(
-        self, make: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]], numbers: Mapping[TopicPartition, int]
-    ) -> None:
-        """Commit what `make` gives, at once and again each minute, until cancelled: it says that the driver works."""
+    async def renew(self, standing: Mapping[TopicPartition, Pending], numbers: Mapping[TopicPartition, int]) -> None:
+        """Commit what is done anew, at once and again each minute, until cancelled: it says that the driver works."""
         while True:
             with suppress(AiogroupError):  # the claim may have ended: the commit of what is done will say so
-                await self.commit(make(), numbers)
+                await self.commit({tp: each.entry() for tp, each in standing.items()}, numbers)
             await sleep_ms(RENEW_MS)
 
     # The rebalance callbacks.

@@ -15,10 +15,10 @@ from aiogroup.admin import list_members
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, ConfigError
 from aiogroup.recovery.ranges import Range, Ranges, count, subtract, union
-from aiogroup.recovery.token import DoneRanges, LogId, write_done
-from aiogroup.runtime.loop.clock import sleep_ms, steady_ms, wall_ms
+from aiogroup.recovery.token import LogId
+from aiogroup.runtime.loop.clock import sleep_ms, steady_ms
 from aiogroup.spark.access import Access
-from aiogroup.spark.claims import REBALANCE_TIMEOUT_MS, Claims
+from aiogroup.spark.claims import IDLE_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Claims
 from aiogroup.spark.completeness import WatchedByListener
 from aiogroup.spark.current import Current, at_work
 from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError, TopicRecreatedError
@@ -32,8 +32,8 @@ from aiogroup.spark.remote import WatchedRemotely
 from aiogroup.spark.rounds import described, telling
 from aiogroup.spark.session import cancelled_on_error, is_remote
 from aiogroup.spark.slices import Slice, cut, grid_of
-from aiogroup.spark.standing import Pending, Standing, look, look_at_rest
-from aiogroup.structs import OffsetAndMetadata, TopicPartition
+from aiogroup.spark.standing import Standing, look, look_at_rest
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["ROUND_RECORDS", "SESSION_TIMEOUT_MS", "check_keep", "check_sizes", "drain", "pending_ranges", "standing_of"]
 
 ROUND_RECORDS: Final = 10_000_000
-SESSION_TIMEOUT_MS: Final = 30_000
-IDLE_MS: Final = 1_000
 TELL_MS: Final = 60_000
 """How often a driver that has nothing to do says whom it waits for."""
 DROPS_IN_A_ROW: Final = 3
@@ -331,7 +329,7 @@ class _Job:
 
     def _cut(self, numbers: Mapping[TopicPartition, int]) -> Slices:
         standing, of_each = self.look(), self.slice_records
-        grid = grid_of(self.round_records, of_each, standing.partitions_count)
+        grid = grid_of(self.round_records, of_each, len(standing.log_starts))
         slices = cut(standing, numbers, self.round_records, grid, slice_most=of_each, without=self.failed)
         self.rounds_count += 1
         left_count = sum(each.record_count for tp, each in standing.items() if tp in numbers)
@@ -349,8 +347,8 @@ class _Job:
 
     def _work(self, claims: Claims, numbers: Mapping[TopicPartition, int], slices: Slices) -> bool | Exception:
         """Process and commit these slices; returns whether any is durable, or the error of `process` or of Spark."""
-        at_work = partial(_at_work, {tp: each for tp, each in self.standing.items() if tp in numbers})
-        renewing = self.portal.start_task_soon(claims.renew, at_work, numbers)
+        claimed = {tp: each for tp, each in self.standing.items() if tp in numbers}
+        renewing = self.portal.start_task_soon(claims.renew, claimed, numbers)
         try:
             came = self._read(slices)
         finally:
@@ -443,11 +441,7 @@ class _Job:
     ) -> bool:
         """Commit the slices whose tokens are still the same as done; returns whether any is durable."""
         standing = self.look()
-        entries = {
-            tp: _entry(standing[tp], each.ranges)
-            for tp, each in slices.items()
-            if tp in standing and standing[tp].token.id == each.id
-        }
+        entries = standing.entries({tp: (each.id, each.ranges) for tp, each in slices.items()})
         durable = self.portal.call(claims.commit, entries, numbers)
         self._note(slices, durable, records_count, missing)
         self.look()
@@ -487,16 +481,3 @@ def _offsets(slices: Slices) -> dict[LogId, Ranges]:
     return {
         each.pending.place: tuple(Range(piece.start, piece.end) for piece in each.pieces) for each in slices.values()
     }
-
-
-def _at_work(standing: Mapping[TopicPartition, Pending]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Of each partition what is done, with the present instant: a job works on it."""
-    return {tp: _entry(each, ()) for tp, each in standing.items()}
-
-
-def _entry(pending: Pending, news: Ranges) -> OffsetAndMetadata:
-    """All that is done of this token, `news` of it now. The offset is only for tools that show lag."""
-    ranges = pending.token.pending
-    left = subtract(subtract(ranges, pending.done), news)
-    done = DoneRanges(pending.token.id, subtract(ranges, left), wall_ms() // 1_000)
-    return OffsetAndMetadata(left[0].start if left else pending.token.live, write_done(done, pending.place))

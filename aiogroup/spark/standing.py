@@ -18,8 +18,17 @@ from aiogroup.errors import TopicAuthorizationError
 from aiogroup.offsets.commit_plan import Committed
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.recovery.ranges import Ranges, above, below, count, subtract
-from aiogroup.recovery.token import DoneRanges, HandOffNote, LogId, Token, read_committed, read_done, second_group_mark
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms
+from aiogroup.recovery.token import (
+    DoneRanges,
+    HandOffNote,
+    LogId,
+    Token,
+    read_committed,
+    read_done,
+    second_group_mark,
+    write_done,
+)
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.runtime.net.group_link import GroupLink, check_code, from_outside
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import (
@@ -29,7 +38,7 @@ from aiogroup.spark.errors import (
     NotHandedOffError,
     TopicGoneError,
 )
-from aiogroup.structs import TopicPartition
+from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
 __all__ = ["Lagging", "Pending", "Standing", "look", "look_at_rest"]
 
@@ -69,7 +78,7 @@ class Standing(dict[TopicPartition, "Pending"]):
 
     `lagging` are partitions with records that the group has not read, and without a token. `isolation_level` is the
     service's, or the stricter one that the caller named. `topic_ids` tell a topic from a later one of the same name.
-    `partitions_count` is that of the topics, whether anything of them is pending or not.
+    `log_starts` are those of all partitions of the topics, whether anything of them is pending or not.
     """
 
     def __init__(
@@ -82,7 +91,16 @@ class Standing(dict[TopicPartition, "Pending"]):
         self.lagging = dict(lagging or {})
         self.isolation_level = isolation_level
         self.topic_ids: dict[str, UUID] = {}
-        self.partitions_count = len(self)
+        self.log_starts: dict[TopicPartition, int] = {}
+
+    def entries(self, done: Mapping[TopicPartition, tuple[str, Ranges]]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Entries of the second commit log that add these ranges, each done as in the token with this id.
+
+        Where the token has another id by now, or is gone, there is none.
+        """
+        return {
+            tp: self[tp].entry(ranges) for tp, (id_, ranges) in done.items() if tp in self and self[tp].token.id == id_
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +139,15 @@ class Pending:
     def record_count(self) -> int:
         """The number of offsets to read. With compaction or transactions there are fewer records than that."""
         return count(self.readable)
+
+    def entry(self, news: Ranges = ()) -> OffsetAndMetadata:
+        """All that is done of this token, `news` of it now, with the present instant: a job works on it.
+
+        The offset is only for tools that show lag.
+        """
+        left = subtract(self.ranges, news)
+        done = DoneRanges(self.token.id, subtract(self.token.pending, left), wall_ms() // 1_000)
+        return OffsetAndMetadata(left[0].start if left else self.token.live, write_done(done, self.place))
 
 
 async def look_at_rest(access: Access) -> Standing:
@@ -169,7 +196,6 @@ async def look(access: Access) -> Standing:
         offsets = {tp: committed[tp].offset if tp in committed else None for tp in tps}
         standing = await _with_bounds(access, offsets, tokens, {tp: each.metadata for tp, each in done.items()})
         standing.topic_ids = {topic: cluster.topics[topic].topic_id for topic in access.topics}
-        standing.partitions_count = len(tps)
         return standing
 
 
@@ -223,7 +249,9 @@ async def _with_bounds(
         found[tp] = Pending(log_id, token, said.done if said.id == token.id else (), starts[tp], ends[tp])
     others = (Lagging(tp, offset, starts[tp], ends[tp]) for tp, offset in offsets.items() if tp not in tokens)
     lagging = {each.tp: each for each in others if each.lag_count}
-    return Standing(found, lagging, access.config().isolation_level)
+    standing = Standing(found, lagging, access.config().isolation_level)
+    standing.log_starts = dict(starts)
+    return standing
 
 
 async def _topics(groups: GroupLink, names: Collection[str]) -> Cluster:

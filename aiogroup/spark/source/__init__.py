@@ -6,5 +6,6 @@ check_pyspark()
 check_pyarrow()
 
 from aiogroup.spark.source.batch import AiogroupDataSource, PendingDataSource  # noqa: E402 (they need PySpark)
+from aiogroup.spark.source.stream import settle  # noqa: E402
 
-__all__ = ["AiogroupDataSource", "PendingDataSource"]
+__all__ = ["AiogroupDataSource", "PendingDataSource", "settle"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +13,8 @@ from aiogroup.recovery.ranges import above, count
 from aiogroup.spark.errors import NotLeftToJobsError
 from aiogroup.spark.slices import Piece
 from aiogroup.spark.source.options import Wanted
-from aiogroup.spark.source.ranges import RangeReader
-from aiogroup.spark.source.tasks import Task, task_records, tasks_of
+from aiogroup.spark.source.partitions import TaskOfSpark, plan, read
+from aiogroup.spark.source.stream import RangesStream
 from aiogroup.spark.standing import Standing, look_at_rest
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ PENDING_COLUMNS: Final = (
 
 class AiogroupDataSource(DataSource):
     """`spark.read.format("aiogroup")`: the records that a group has left to jobs, as they are when an action begins.
+    `spark.readStream.format("aiogroup")`: the same as a stream, which claims them and marks them as done.
 
     Register it with `spark.dataSource.register(AiogroupDataSource)`. The columns are those of Spark's own Kafka source
     with headers, and `slice`. The options are `group`, `topics` (with commas), `catchup.group`, `task.records`,
@@ -52,6 +52,10 @@ class AiogroupDataSource(DataSource):
     def reader(self, schema: StructType) -> _RangesReader:
         """Spark calls this for each action."""
         return _RangesReader(Wanted.of(self.options))
+
+    def streamReader(self, schema: StructType) -> RangesStream:  # noqa: N802 (Spark's name)
+        """Spark calls this once for each run of a query, and for each task."""
+        return RangesStream(Wanted.of(self.options))
 
 
 class PendingDataSource(DataSource):
@@ -75,13 +79,6 @@ class PendingDataSource(DataSource):
         return _PendingReader(Wanted.of(self.options))
 
 
-class _TaskOfSpark(InputPartition):
-    def __init__(self, task: Task, isolation_level: str | None) -> None:
-        super().__init__(None)
-        self.task = task
-        self.isolation_level = isolation_level
-
-
 class _RangesReader(DataSourceReader):
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -95,26 +92,10 @@ class _RangesReader(DataSourceReader):
             pieces = tuple(
                 Piece(tp, start, end) for tp, each in sorted(standing.items()) for start, end in each.readable
             )
-        most = wanted.task_records or task_records(sum(map(len, pieces)), os.cpu_count() or 1)
-        return [_TaskOfSpark(task, isolation_level) for task in tasks_of(pieces, most)] or [_TaskOfSpark((), None)]
+        return plan(wanted, pieces, isolation_level) or [TaskOfSpark((), None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from aiogroup.spark.source.arrow import batch_of  # noqa: PLC0415 (pyarrow)
-
-        assert isinstance(partition, _TaskOfSpark)
-        if not partition.task:
-            return
-        access = self._wanted.access(partition.isolation_level)
-        # The consumer has a thread of its own: it fetches and decodes while Spark takes what was read.
-        with (
-            start_blocking_portal() as portal,
-            portal.wrap_async_context_manager(RangeReader(access.settings(), partition.task)) as reader,
-        ):
-            while reads := portal.call(reader.next):
-                for each in reads:
-                    batch = batch_of(each, with_held=self._wanted.with_held)
-                    if batch is not None:
-                        yield batch
+        return read(self._wanted, partition)
 
 
 class _PendingReader(DataSourceReader):
