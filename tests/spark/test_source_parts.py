@@ -13,7 +13,7 @@ from aiogroup import ConfigError, OffsetOutOfRangeError, TopicPartition
 from aiogroup.embedded import Broker, run_virtual
 from aiogroup.spark.errors import IncompleteError
 from aiogroup.spark.slices import Piece
-from aiogroup.spark.source.options import Wanted, ranges_as_text
+from aiogroup.spark.source.options import Wanted
 from aiogroup.spark.source.ranges import Held, RangeReader
 from aiogroup.spark.source.tasks import SEEK_WORTH, runs_of, task_records, tasks_of
 
@@ -67,8 +67,6 @@ def test_parts_that_are_near_to_each_other_are_read_without_a_seek():
         ({"sasl.password": "x"}, "'sasl.password' is not known"),
         ({"task.records": "0"}, "no number of at least 1"),
         ({"task.records": "many"}, "no number of at least 1"),
-        ({"ranges": "[1, 2]"}, "is needed, not"),
-        ({"ranges": '{"orders": {"0": [[5, 5]]}}'}, "0 <= start < end"),
         ({"max.buffered.bytes": "little"}, "max.buffered.bytes"),
         ({"isolation.level": "serializable"}, "serializable"),
     ],
@@ -81,9 +79,8 @@ def test_a_wrong_option_is_refused_by_its_name(options, match):
 def test_options_say_what_to_read(tmp_path):
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\nbootstrap.servers=elsewhere:9093\n")
-    pieces = (Piece(TP, 3, 9), Piece(TopicPartition("refunds", 2), 0, 4))
-    wanted = Wanted.of({**NEEDED, "command.config": str(file), "ranges": ranges_as_text(pieces), "task.records": "7"})
-    assert (wanted.pieces, wanted.task_records, wanted.with_held) == (pieces, 7, False)
+    wanted = Wanted.of({**NEEDED, "command.config": str(file), "task.records": "7"})
+    assert wanted.task_records == 7
     there = wanted.access("read_committed")
     assert (there.bootstrap_servers, there.topics, there.group_id) == ("broker:9092", ("orders", "refunds"), "billing")
     assert there.settings()["security_protocol"] == "SSL"

@@ -45,9 +45,10 @@ class AiogroupDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns, as DDL."""
-        from aiogroup.spark.source.arrow import COLUMNS, HELD  # noqa: PLC0415 (pyarrow)
+        from aiogroup.spark.source.arrow import COLUMNS  # noqa: PLC0415 (pyarrow)
 
-        return f"{COLUMNS}, {HELD}" if Wanted.of(self.options).with_held else COLUMNS
+        Wanted.of(self.options)  # a wrong option is refused before there is any action
+        return COLUMNS
 
     def reader(self, schema: StructType) -> _RangesReader:
         """Spark calls this for each action."""
@@ -84,15 +85,9 @@ class _RangesReader(DataSourceReader):
         self._wanted = wanted
 
     def partitions(self) -> Sequence[InputPartition]:
-        wanted, isolation_level = self._wanted, None
-        pieces = wanted.pieces
-        if pieces is None:
-            standing = _look(wanted)
-            isolation_level = standing.isolation_level
-            pieces = tuple(
-                Piece(tp, start, end) for tp, each in sorted(standing.items()) for start, end in each.readable
-            )
-        return plan(wanted, pieces, isolation_level) or [TaskOfSpark((), None)]
+        standing = _look(self._wanted)
+        pieces = [Piece(tp, start, end) for tp, each in sorted(standing.items()) for start, end in each.readable]
+        return plan(self._wanted, pieces, standing.isolation_level) or [TaskOfSpark((), None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._wanted, partition)

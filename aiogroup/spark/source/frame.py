@@ -1,22 +1,32 @@
-"""Pieces as a DataFrame of the data source."""
+"""Pieces as a DataFrame, which knows at its end what their offsets hold.
+
+Spark asks a data source for its tasks in Python processes that it makes for each action. That of this file is a class
+inside a function, which pickle sends as it is, and what it says there is in its options: to import aiogroup in these
+processes takes as long as to read 100,000 records.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from aiogroup.properties import consumer_settings
 from aiogroup.spark.access import Access
 from aiogroup.spark.session import slots_of
 from aiogroup.spark.slices import Piece
-from aiogroup.spark.source.batch import AiogroupDataSource
-from aiogroup.spark.source.options import RANGES, TASK_RECORDS, WITH_HELD, ranges_as_text
 from aiogroup.spark.source.tasks import task_records as records_of_a_task
+from aiogroup.spark.source.tasks import tasks_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource, InputPartition
 
 __all__ = ["load"]
+
+NAME: Final = "aiogroup.pieces"
+TASKS: Final = "tasks"
 
 
 def load(
@@ -28,10 +38,14 @@ def load(
     with_held: bool = True,
 ) -> DataFrame:
     """The records of these pieces; `with_held` also the rows that say what their offsets hold."""
-    spark.dataSource.register(AiogroupDataSource)
+    from aiogroup.spark.source.arrow import COLUMNS, HELD  # noqa: PLC0415 (pyarrow)
+
+    spark.dataSource.register(_source())
     most = task_records or records_of_a_task(sum(map(len, pieces)), slots_of(spark))
+    tasks = [[(*part.tp, part.start, part.end, part.name) for part in task] for task in tasks_of(pieces, most)]
     return (
-        spark.read.format(AiogroupDataSource.name())
+        spark.read.format(NAME)
+        .schema(f"{COLUMNS}, {HELD}" if with_held else COLUMNS)
         .options(**_known(access.properties))
         .options(
             **{
@@ -39,13 +53,42 @@ def load(
                 "isolation.level": access.config().isolation_level,
                 "group": access.group_id,
                 "topics": ",".join(access.topics),
-                RANGES: ranges_as_text(tuple(pieces)),
-                TASK_RECORDS: str(most),
-                WITH_HELD: "true" if with_held else "false",
+                TASKS: json.dumps(tasks, separators=(",", ":")),
             }
         )
         .load()
     )
+
+
+@cache
+def _source() -> type[DataSource]:
+    from pyspark.sql import datasource  # noqa: PLC0415 (an extra)
+
+    class Pieces(datasource.DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "aiogroup.pieces"
+
+        def reader(self, schema: Any) -> Reader:  # noqa: ANN401 (a StructType)
+            return Reader(dict(self.options), "held" in schema.fieldNames())
+
+    class Reader(datasource.DataSourceReader):
+        def __init__(self, options: dict[str, str], with_held: bool) -> None:
+            self.options = options
+            self.with_held = with_held
+
+        def partitions(self) -> Sequence[InputPartition]:
+            import json  # noqa: PLC0415 (of the process that it is in)
+
+            return [datasource.InputPartition(task) for task in json.loads(self.options["tasks"])]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            from aiogroup.spark.source.partitions import read_task  # noqa: PLC0415 (of the process that it is in)
+
+            options = {key: text for key, text in self.options.items() if key != "tasks"}
+            return read_task(options, partition.value, with_held=self.with_held)
+
+    return Pieces
 
 
 def _known(properties: Mapping[str, str]) -> dict[str, str]:

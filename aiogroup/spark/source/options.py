@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,33 +10,27 @@ from typing import Final, Self
 from aiogroup.errors import ConfigError
 from aiogroup.properties import consumer_settings
 from aiogroup.spark.access import Access, cluster_of
-from aiogroup.spark.slices import Piece, pieces_of
-from aiogroup.structs import TopicPartition
 
-__all__ = ["CONFIG_FILE", "RANGES", "TASK_RECORDS", "WITH_HELD", "Wanted", "ranges_as_text"]
+__all__ = ["Wanted"]
 
 GROUP: Final = "group"
 TOPICS: Final = "topics"
 CATCHUP_GROUP: Final = "catchup.group"
 CONFIG_FILE: Final = "command.config"
 TASK_RECORDS: Final = "task.records"
-RANGES: Final = "ranges"
-WITH_HELD: Final = "with.held"
-OWN: Final = (GROUP, TOPICS, CATCHUP_GROUP, CONFIG_FILE, TASK_RECORDS, RANGES, WITH_HELD)
+OWN: Final = (GROUP, TOPICS, CATCHUP_GROUP, CONFIG_FILE, TASK_RECORDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the options ask for. Without `pieces` it is what is pending when an action begins.
+    """What the options ask for.
 
     The file of `command.config` is read where the data source runs, on the driver and on each executor, so what it
     says is not part of any plan.
     """
 
     options: Mapping[str, str]
-    pieces: tuple[Piece, ...] | None
     task_records: int | None
-    with_held: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -54,17 +47,12 @@ class Wanted:
         _, unknown = consumer_settings(settings)
         if unknown:
             raise ConfigError(
-                f"option {unknown[0]!r} is not known: {', '.join(OWN[:-1])} are, and the settings of a Kafka consumer"
+                f"option {unknown[0]!r} is not known: {', '.join(OWN)} are, and the settings of a Kafka consumer"
             )
         text = given.get(TASK_RECORDS)
         if text is not None and (not text.isdecimal() or int(text) < 1):
             raise ConfigError(f"option {TASK_RECORDS!r}: {text!r} is no number of at least 1")
-        wanted = cls(
-            given,
-            _pieces(given[RANGES]) if RANGES in given else None,
-            None if text is None else int(text),
-            given.get(WITH_HELD) == "true",
-        )
+        wanted = cls(given, None if text is None else int(text))
         wanted.access()
         return wanted
 
@@ -83,33 +71,3 @@ class Wanted:
             servers, options[GROUP], topics, {**properties, **named}, catchup_group_id=options.get(CATCHUP_GROUP)
         )
         return access if isolation_level is None else access.at(isolation_level)
-
-
-def _pieces(text: str) -> tuple[Piece, ...]:
-    """The ranges that `ranges_as_text` wrote.
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    try:
-        ranges = {
-            TopicPartition(topic, int(number)): [(int(start), int(end)) for start, end in of_tp]
-            for topic, by_number in json.loads(text).items()
-            for number, of_tp in by_number.items()
-        }
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f'option {RANGES!r}: {{"topic": {{"0": [[start, end], ...]}}}} is needed, not {text!r:.100}'
-        ) from error
-    pieces = pieces_of(ranges)
-    if not all(0 <= each.start < each.end for each in pieces):
-        raise ConfigError(f"option {RANGES!r}: each range needs 0 <= start < end")
-    return pieces
-
-
-def ranges_as_text(pieces: tuple[Piece, ...]) -> str:
-    """The value of the option `ranges`."""
-    by_topic: dict[str, dict[str, list[list[int]]]] = {}
-    for each in pieces:
-        by_topic.setdefault(each.tp.topic, {}).setdefault(str(each.tp.partition), []).append([each.start, each.end])
-    return json.dumps(by_topic, separators=(",", ":"))

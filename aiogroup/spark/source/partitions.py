@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from anyio.from_thread import start_blocking_portal
 from pyspark.sql.datasource import InputPartition
 
+from aiogroup.spark.access import Access
 from aiogroup.spark.slices import Piece
 from aiogroup.spark.source.options import Wanted
 from aiogroup.spark.source.ranges import RangeReader
-from aiogroup.spark.source.tasks import Task, task_records, tasks_of
+from aiogroup.spark.source.tasks import Part, Task, task_records, tasks_of
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TaskOfSpark", "plan", "read"]
+__all__ = ["TaskOfSpark", "plan", "read", "read_task"]
 
 
 class TaskOfSpark(InputPartition):
@@ -37,19 +39,30 @@ def plan(wanted: Wanted, pieces: Collection[Piece], isolation_level: str | None)
 
 def read(wanted: Wanted, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one task, on an executor."""
+    assert isinstance(partition, TaskOfSpark)
+    return _read(wanted.access(partition.isolation_level), partition.task, with_held=False)
+
+
+def read_task(
+    options: Mapping[str, str], parts: Iterable[tuple[str, int, int, int, str]], *, with_held: bool
+) -> Iterator[pa.RecordBatch]:
+    """As `read`, of a task whose parts are those of `Part`; `with_held` also what each part held."""
+    task = tuple(Part(TopicPartition(topic, number), start, end, name) for topic, number, start, end, name in parts)
+    return _read(Wanted.of(options).access(), task, with_held=with_held)
+
+
+def _read(access: Access, task: Task, *, with_held: bool) -> Iterator[pa.RecordBatch]:
     from aiogroup.spark.source.arrow import batch_of  # noqa: PLC0415 (pyarrow)
 
-    assert isinstance(partition, TaskOfSpark)
-    if not partition.task:
+    if not task:
         return
-    access = wanted.access(partition.isolation_level)
     # The consumer has a thread of its own: it fetches and decodes while Spark takes what was read.
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(RangeReader(access.settings(), partition.task)) as reader,
+        portal.wrap_async_context_manager(RangeReader(access.settings(), task)) as reader,
     ):
         while reads := portal.call(reader.next):
             for each in reads:
-                batch = batch_of(each, with_held=wanted.with_held)
+                batch = batch_of(each, with_held=with_held)
                 if batch is not None:
                     yield batch

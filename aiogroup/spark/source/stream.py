@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from anyio.from_thread import start_blocking_portal
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from aiogroup.errors import ConfigError
 from aiogroup.recovery.ranges import above
 from aiogroup.runtime.loop.clock import now_ms, steady_ms
 from aiogroup.spark.access import Access
@@ -21,7 +20,7 @@ from aiogroup.spark.claims import IDLE_MS, SESSION_TIMEOUT_MS, Claims
 from aiogroup.spark.errors import TopicRecreatedError
 from aiogroup.spark.slices import Piece
 from aiogroup.spark.source.offsets import StreamOffset, Taken, next_offset
-from aiogroup.spark.source.options import RANGES, Wanted
+from aiogroup.spark.source.options import Wanted
 from aiogroup.spark.source.partitions import plan, read
 from aiogroup.spark.standing import Pending, Standing, look, look_at_rest
 from aiogroup.structs import TopicPartition
@@ -43,8 +42,6 @@ class RangesStream(DataSourceStreamReader):
     """One lives in a Python process beside Spark's driver as long as the query runs, and one in each task."""
 
     def __init__(self, wanted: Wanted) -> None:
-        if wanted.pieces is not None:
-            raise ConfigError(f"option {RANGES!r} is not for a stream: it reads what is pending")
         self._wanted = wanted
         self._member: _Member | None = None
 
