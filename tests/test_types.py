@@ -56,6 +56,8 @@ def elsewhere(tmp_path_factory):
     return folder
 
 
+AIRFLOWS = re.compile(r'"airflow\.[\w.]+"')
+"""A module that is not installed: it does not go beside the versions of what else is."""
 ONE_SERVICE = {"tutorial-fastapi", "tutorial-testing", "tutorial-kubernetes"}
 """These pages go on in one folder."""
 FIRST_LINE = re.compile(r"# (in )?(\w+\.py)\n")
@@ -134,8 +136,13 @@ def test_every_mistake_of_an_application_is_found_and_nothing_else(elsewhere, fi
 @pytest.mark.parametrize("find", [found_by_mypy, found_by_pyright])
 def test_all_code_of_the_readme_and_of_docs_is_right(elsewhere, pages, find):
     assert sum(map(len, pages.values())) >= 50
-    found = {folder.name: find(elsewhere, folder, files) for folder, files in pages.items()}
-    assert {name: said for name, said in found.items() if said} == {}
+    found = {
+        (folder.name, *at): said
+        for folder, files in pages.items()
+        for at, said in find(elsewhere, folder, files).items()
+        if not AIRFLOWS.search(said)
+    }
+    assert found == {}
 
 
 KINDS = {

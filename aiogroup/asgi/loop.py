@@ -129,8 +129,10 @@ def _check_body(body: object) -> None:
     if not inspect.iscoroutinefunction(plain):
         _check_not_async(name, plain)
     try:
-        inspect.signature(body, follow_wrapped=False).bind(None)  # a decorator may give the other arguments
-    except ValueError:
-        pass  # some functions in C have no signature
+        signature = inspect.signature(body, follow_wrapped=False)  # a decorator may give the other arguments
+    except (TypeError, ValueError):
+        return  # some functions in C have no signature, and mocks before Python 3.11.3
+    try:
+        signature.bind(None)
     except TypeError as error:
         raise ConfigError(f"Loop: the body {name} cannot be called with the consumer alone: {error}") from None
