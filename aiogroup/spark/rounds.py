@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["described", "telling"]
 
 ASK_S: Final = 1.0
+END_S: Final = 10.0
+"""How long a round waits at its end for a question to Spark, or for whoever is told, before it goes on without them."""
 RUNS_MOST: Final = 5
 """Of more runs of partitions, only the number of partitions is named."""
 
@@ -48,7 +50,7 @@ def telling(
         yield
     finally:
         ended.set()
-        thread.join()
+        thread.join(END_S)
 
 
 def described(tps: Iterable[TopicPartition]) -> str:
