@@ -98,9 +98,13 @@ class DeadLetters:
             ) from error
         self._producer: Any = None  # aiokafka's class has no annotations
         self._seen: set[str] = set()  # topics for letters that are there
-        # aiokafka's producer takes one batch of a partition at a time, and gives up far too soon where many wait.
-        self._turns: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._reading = asyncio.Lock()  # each reader has connections of its own
+        # Letters of a partition stay in order. And aiokafka's producer takes one batch of a partition at a time: where
+        # many wait, it gives up far too soon.
+        self._turns: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Letters whose bytes are read again share one reader, which the last letter under way stops.
+        self._reading = asyncio.Lock()
+        self._reader: Consumer[Any, Any] | None = None
+        self._unsent = 0  # letters under way
 
     async def __aenter__(self) -> Self:
         if self._producer is not None:
@@ -176,6 +180,7 @@ class DeadLetters:
             why = why.__cause__ or why
         topic, place = self._topic_of(record.topic), (record.topic, record.partition, record.offset)
         engine, limit_ms = self._consumer._started(), self._consumer.config.default_api_timeout_ms
+        self._unsent += 1
         try:
             try:
                 async with timeout_ms(limit_ms):
@@ -186,6 +191,10 @@ class DeadLetters:
         except DeadLetterError as failure:
             engine.context.emit(events.DeadLetterFailed(*place, topic, str(failure)))
             raise
+        finally:
+            self._unsent -= 1
+            if not self._unsent:
+                await self._stop_reader()
         engine.context.emit(events.DeadLetterSent(*place, topic, *sent, _name_of(why)))
 
     async def _send(
@@ -197,11 +206,13 @@ class DeadLetters:
         topic: str,
         attempts: int,
     ) -> tuple[int, int]:
-        source = await self._source_of(record)
-        await self._check_topic(record, topic)
+        async with self._turns[record.tp]:  # the first letters wait for metadata, and are not to be overtaken
+            source = await self._source_of(record)
+            await self._check_topic(record, topic)
+            partition = await self._partition_of(producer, source, topic)
         headers, end = engine.begin_send(topic, (*source.headers, *self._about(source, why, attempts)))
         try:
-            sent = await self._deliver(producer, topic, source, headers)
+            sent = await self._deliver(producer, TopicPartition(topic, partition), source, headers)
         except BaseException as failure:
             end(type(failure.__cause__ or failure).__qualname__)
             raise
@@ -241,22 +252,10 @@ class DeadLetters:
 
     async def _read_again(self, record: Record[Any, Any]) -> _Source:
         """What the deserializers have replaced, from the log."""
-        config = self._consumer.config
-        reader = Consumer(
-            **self._connection(),
-            auto_offset_reset="none",
-            out_of_range_reset="policy",
-            max_partition_fetch_bytes=1,  # its batch comes whole, and nothing after it
-            max_batch_bytes=config.max_batch_bytes,
-            isolation_level=config.isolation_level,
-            check_crcs=config.check_crcs,
-        )
         gone = "its bytes are no longer in the log, and a deserializer has replaced what was read"
         try:
-            reader.assign([record.tp])  # before its start, which asks for the topic
-            async with self._reading, reader:
-                reader.seek(record.tp, record.offset)
-                found = await reader.getone()
+            async with self._reading:
+                found = await self._read(record.tp, record.offset)
         except OffsetOutOfRangeError as error:
             raise _failed(record, gone, error) from error
         except AiogroupError as error:
@@ -265,20 +264,56 @@ class DeadLetters:
             raise _failed(record, gone)
         return _source(found)
 
-    async def _deliver(self, producer: Any, topic: str, source: _Source, headers: Headers) -> tuple[int, int]:  # noqa: ANN401
+    async def _read(self, tp: TopicPartition, offset: int) -> Record[Any, Any]:
+        try:
+            reader = self._reader
+            if reader is None:
+                reader = self._reader = self._new_reader()
+                reader.assign([tp])  # before its start, which asks for the topic
+                await reader.start()
+            elif reader.assignment() != {tp}:
+                reader.assign([tp])
+            reader.seek(tp, offset)
+            return await reader.getone()
+        except BaseException:
+            await self._stop_reader()
+            raise
+
+    def _new_reader(self) -> Consumer[Any, Any]:
+        config = self._consumer.config
+        return Consumer(
+            **self._connection(),
+            auto_offset_reset="none",
+            out_of_range_reset="policy",
+            max_partition_fetch_bytes=1,  # its batch comes whole, and nothing after it
+            max_batch_bytes=config.max_batch_bytes,
+            isolation_level=config.isolation_level,
+            check_crcs=config.check_crcs,
+        )
+
+    async def _stop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.stop()
+
+    async def _partition_of(self, producer: Any, source: _Source, topic: str) -> int:  # noqa: ANN401 (as above)
+        try:
+            return source.tp.partition % len(await producer.partitions_for(topic))
+        except (KafkaError, OSError) as error:
+            raise _failed(source, f"it could not be sent to {topic}", error) from error
+
+    async def _deliver(self, producer: Any, to: TopicPartition, source: _Source, headers: Headers) -> tuple[int, int]:  # noqa: ANN401
         """The partition and the offset of the letter, once all replicas have it."""
         try:
-            partitions = await producer.partitions_for(topic)
-            partition = source.tp.partition % len(partitions)
             batch = producer.create_batch()  # `send` takes no record that has neither a key nor a value
             batch.append(key=source.key, value=source.value, timestamp=None, headers=list(headers))
-            async with self._turns[topic, partition]:
-                sending = await producer.send_batch(batch, topic, partition=partition)
+            async with self._turns[to]:
+                sending = await producer.send_batch(batch, to.topic, partition=to.partition)
             sending.add_done_callback(_take)  # of a cancelled send, too
             await asyncio.wait((sending,))
             sent = sending.result()
         except (KafkaError, OSError) as error:
-            raise _failed(source, f"it could not be sent to {topic}", error) from error
+            raise _failed(source, f"it could not be sent to {to.topic}", error) from error
         return sent.partition, sent.offset
 
     def _about(self, source: _Source, why: BaseException | None, attempts: int) -> Headers:

@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from aiogroup import ConfigError, IllegalStateError, RecordDeserializationError, dead_letters
+from aiogroup import ConfigError, Consumer, IllegalStateError, RecordDeserializationError, dead_letters
 from aiogroup.dead_letters import DeadLetters
-from aiogroup.errors import DeadLetterError
+from aiogroup.errors import ConsumerStoppedError, DeadLetterError
 from aiogroup.otel import Tracing
 from aiogroup.schemas import Decoder
 from aiogroup.telemetry.events import DeadLetterFailed, DeadLetterSent
@@ -210,6 +210,29 @@ async def test_many_letters_at_once_all_arrive_in_order(make_letters_place, sett
         await asyncio.gather(*(letters.send(each, failure()) for each in records.all()))
     found = await letters_of(place, count)
     assert [header(each, "offset") for each in found] == [str(each) for each in range(count)]
+
+
+async def test_letters_that_are_read_again_at_once_share_one_reader(make_letters_place, monkeypatch):
+    place, readers = make_letters_place(partitions=2, letters=2), []
+
+    class Counted(Consumer):
+        def __init__(self, **settings):
+            super().__init__(**settings)
+            readers.append(self)
+
+    for partition in (0, 1):
+        await place.produce(range(20), partition)
+    async with place.consumer(value_deserializer=json.loads) as consumer, DeadLetters(consumer) as letters:
+        records = list((await take_batch(consumer, 40)).all())
+        Random(1).shuffle(records)
+        monkeypatch.setattr(dead_letters, "Consumer", Counted)
+        await asyncio.gather(*(letters.send(each, failure()) for each in records))
+        assert len(readers) == 1
+        with pytest.raises(ConsumerStoppedError):  # nothing stays open while no letter waits
+            await readers[0].getone()
+    assert {(header(each, "partition"), header(each, "offset")) for each in await letters_of(place, 40)} == {
+        (str(each.partition), str(each.offset)) for each in records
+    }
 
 
 async def test_a_damaged_batch_has_no_bytes_to_send(make_letters_place):
