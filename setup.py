@@ -10,7 +10,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 NATIVE = "aiogroup/native"
-SOURCES = ("module", "record", "wire", "reader", "extent", "cursor", "merge", "frame", "maker", "fetch")
+SOURCES = ("module", "record", "wire", "reader", "columns", "extent", "cursor", "merge", "frame", "maker", "fetch")
 
 
 class BuildExtension(build_ext):

@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING, Final
 
 __all__ = [
-    "IMPORT_ERROR", "IS_COMPILED", "Cursor", "Heads", "Maker", "Reader", "Record", "blank", "extent", "next_records",
-    "read_fetch", "read_plain", "read_times", "write_fetch",
+    "IMPORT_ERROR", "IS_COMPILED", "Cursor", "Heads", "Maker", "Reader", "Record", "blank", "columns", "extent",
+    "next_records", "read_fetch", "read_plain", "read_times", "write_fetch",
 ]  # fmt: skip
 
 _error: ImportError | None = None
@@ -24,6 +24,7 @@ if not TYPE_CHECKING and not os.environ.get("AIOGROUP_PURE_PYTHON"):
             Reader,
             Record,
             blank,
+            columns,
             extent,
             next_records,
             read_fetch,
@@ -49,6 +50,7 @@ if TYPE_CHECKING or not IS_COMPILED:
     Record = pure.Record
     Record.__module__ = "aiogroup.records"  # as the compiled one: each kind of process reads pickles of the other
     blank = pure.blank
+    columns = pure.columns
     extent = pure.extent
     next_records = frames.next_records
     read_fetch = fetch.read_fetch

@@ -16,6 +16,7 @@ blank(PyObject *module, PyObject *size)
 
 static PyMethodDef functions[] = {
     {"blank", blank, METH_O, NULL},
+    {"columns", columns, METH_O, NULL},
     {"extent", extent, METH_VARARGS, NULL},
     {"next_records", next_records, METH_VARARGS, NULL},
     {"read_plain", (PyCFunction)(void (*)(void))read_plain, METH_FASTCALL, NULL},

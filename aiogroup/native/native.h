@@ -28,6 +28,18 @@ typedef struct {
     int spare_count;
 } State;
 
+struct Record {
+    PyObject_HEAD
+    PyObject *origin;
+    PyObject *key;
+    PyObject *value;
+    PyObject *headers; /* NULL: none */
+    long long offset;
+    long long timestamp;
+    State *state; /* lives as long as the record while the record is not tracked; see record_dealloc */
+    int is_tracked;
+};
+
 extern PyType_Spec record_spec;
 extern PyType_Spec reader_spec;
 extern PyType_Spec cursor_spec;
@@ -60,6 +72,7 @@ state_of(PyTypeObject *type)
     return usable((State *)PyType_GetModuleState(type));
 }
 
+PyObject *columns(PyObject *module, PyObject *records);
 PyObject *extent(PyObject *module, PyObject *args);
 PyObject *read_plain(PyObject *module, PyObject *const *args, Py_ssize_t args_count);
 PyObject *read_times(PyObject *module, PyObject *args);

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from array import array
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -18,12 +20,16 @@ from aiogroup.typed import Generic, K, V
 if TYPE_CHECKING:
     from aiokafka.record._protocols import DefaultRecordProtocol
 
-__all__ = ["Cursor", "Heads", "Origin", "Reader", "Record", "blank", "extent", "read_plain", "read_times"]
+__all__ = ["Cursor", "Heads", "Origin", "Reader", "Record", "blank", "columns", "extent", "read_plain", "read_times"]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record[Any, Any]], None] | None"]
 """The part that the records of a batch share: partition, timestamp type, lane, and the function that `ack` calls, if
 any.
+"""
+Packed: TypeAlias = "tuple[int, bytes | None, bytes, bytes]"
+"""A column of bytes: the number of nulls; a bit for each row that is none, if there are nulls; where each row ends, as
+int32, after a first 0; the bytes.
 """
 Source: TypeAlias = "list[Any]"
 """A source of `Heads`: [records, their keys, index of the next]."""
@@ -304,6 +310,33 @@ def read_plain(
     `committed` records may be read). Then the batches must be read one by one. In Python this is always so.
     """
     return None
+
+
+def columns(records: list[Record]) -> tuple[bytes, bytes, bytes, bool, Packed, Packed]:
+    """The buffers of Arrow arrays: offsets and timestamps as int64, timestamp types as int32, keys and values as
+    binary. Between them, whether any record has headers. Key and value must be bytes or `None`.
+
+    Raises:
+        OverflowError: all keys, or all values, are longer than 2 GiB together.
+    """
+    return (
+        array("q", [each.offset for each in records]).tobytes(),
+        array("q", [each.timestamp for each in records]).tobytes(),
+        array("i", [each.timestamp_type for each in records]).tobytes(),
+        any(each.headers for each in records),
+        _packed([each.key for each in records]),
+        _packed([each.value for each in records]),
+    )
+
+
+def _packed(values: list[bytes | None]) -> Packed:
+    null_count = values.count(None)
+    valid = None
+    if null_count:
+        bits = "".join("0" if each is None else "1" for each in reversed(values))
+        valid = int(bits, 2).to_bytes((len(values) + 7) // 8, "little")
+    ends = array("i", accumulate((len(each or b"") for each in values), initial=0))
+    return null_count, valid, ends.tobytes(), b"".join(filter(None, values))
 
 
 def read_times(records: list[Record], times: list[int]) -> bool:

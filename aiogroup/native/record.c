@@ -5,18 +5,6 @@
 #include <stddef.h>
 #include <structmember.h>
 
-struct Record {
-    PyObject_HEAD
-    PyObject *origin;
-    PyObject *key;
-    PyObject *value;
-    PyObject *headers; /* NULL: none */
-    long long offset;
-    long long timestamp;
-    State *state; /* lives as long as the record while the record is not tracked; see record_dealloc */
-    int is_tracked;
-};
-
 /* Freed records are reused: every allocation counts towards the collector's next pass. A spare record keeps
  * its reference to the type. */
 static Record *

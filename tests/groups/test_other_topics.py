@@ -1,4 +1,4 @@
-"""A static member that comes back with other topics: nothing stays unread, and the group rebalances once at most."""
+"""A member with other topics than before: nothing stays unread, and the group rebalances once at most."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from aiogroup import Consumer, ConsumerStoppedError
+from aiogroup import Consumer, ConsumerStoppedError, TopicPartition
 from aiogroup.embedded import Broker, run_virtual
 
 LONG_S = 200
@@ -100,3 +100,21 @@ def test_the_draft_has_its_topics_wait_for_the_next_round(topics):
             assert its < T
 
     run_virtual(script())
+
+
+@pytest.mark.parametrize("group_id", ["g", None])
+@pytest.mark.parametrize("call", ["assign", "subscribe"])
+def test_the_first_record_of_a_new_topic_waits_for_no_back_off(group_id, call):
+    async def script():
+        async with Broker() as broker:
+            broker.create_topic("t")
+            broker.produce_many("t", [b"x"])
+            settings = {"retry_backoff_ms": 10_000, "retry_backoff_max_ms": 10_000, "auto_offset_reset": "earliest"}
+            async with Consumer(bootstrap_servers=broker.bootstrap_servers, group_id=group_id, **settings) as consumer:
+                if call == "assign":
+                    consumer.assign([TopicPartition("t", 0)])
+                else:
+                    consumer.subscribe(["t"])
+                return await consumer.getmany(timeout_ms=900)  # the metadata are asked for each second
+
+    assert run_virtual(script()).count == 1

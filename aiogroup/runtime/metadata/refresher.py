@@ -54,6 +54,7 @@ class Refresher:
         self._wanted_at_ms: int | None = None
         self._refreshed = Signal()
         self._refreshed_at_ms = self._failed_at_ms = -(2**40)
+        self._asked_for: frozenset[str] | re.Pattern[str] | None = None
         self.asked_at_ms = -(2**40)
         """When the newest metadata were asked for."""
 
@@ -85,7 +86,9 @@ class Refresher:
             if self.is_incomplete():
                 due_at_ms = min(due_at_ms, self._refreshed_at_ms + LOOK_UP_MISSING_MS)
             if self._wanted_at_ms is not None:
-                due_at_ms = min(due_at_ms, max(self._wanted_at_ms, self._refreshed_at_ms + config.retry_backoff_ms))
+                # New topics are asked for at once, as by Java's Metadata.requestUpdateForNewTopics.
+                pause_ms = config.retry_backoff_ms if self._reader.wanted() == self._asked_for else 0
+                due_at_ms = min(due_at_ms, max(self._wanted_at_ms, self._refreshed_at_ms + pause_ms))
             if now_ms() < due_at_ms:
                 await self._wanted.wait(due_at_ms)
                 continue
@@ -147,7 +150,7 @@ class Refresher:
             raise
         self._context.failures.end(METADATA_FAILED)
         self._reader.on_refreshed(self._context.link.cluster)
-        self._refreshed_at_ms, self.asked_at_ms = now_ms(), asked_at_ms
+        self._refreshed_at_ms, self.asked_at_ms, self._asked_for = now_ms(), asked_at_ms, wanted
         self._refreshed.pulse()
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from aiogroup.native import columns
 from aiogroup.spark.source.ranges import Held, Read
 
 if TYPE_CHECKING:
+    from aiogroup.native.pure import Packed
     from aiogroup.records import Record
 
 __all__ = ["COLUMNS", "HELD", "batch_of"]
@@ -35,16 +35,6 @@ _SCHEMA: Final = pa.schema(_FIELDS)
 _SCHEMA_WITH_HELD: Final = pa.schema([*_FIELDS, ("held", _HELD)])
 
 
-def _of(name: str) -> Callable[[Iterable[Record]], Iterator[object]]:
-    get = attrgetter(name)
-    return lambda records: map(get, records)
-
-
-_KEY, _VALUE, _OFFSET, _TIMESTAMP, _KIND, _HEADERS_OF = map(
-    _of, ("key", "value", "offset", "timestamp", "timestamp_type", "headers")
-)
-
-
 def batch_of(read: Read, *, with_held: bool) -> pa.RecordBatch | None:
     """The rows of one read; `None` if it has none."""
     columns = _columns(read)
@@ -60,27 +50,34 @@ def _columns(read: Read) -> list[pa.Array]:
     if not records:
         return [pa.nulls(1, kind) for _, kind in _FIELDS]
     count = len(records)
-    times = pa.array(list(_TIMESTAMP(records)), pa.int64())
+    offsets, timestamps, kinds, has_headers, keys, values = columns(records)
     return [
-        pa.array(list(_KEY(records)), pa.binary()),
-        pa.array(list(_VALUE(records)), pa.binary()),
+        _binary(count, keys),
+        _binary(count, values),
         pa.repeat(pa.scalar(tp.topic, pa.string()), count),
         pa.repeat(pa.scalar(tp.partition, pa.int32()), count),
-        pa.array(list(_OFFSET(records)), pa.int64()),
-        times.cast(pa.timestamp("ms", tz="UTC")).cast(_TIME),
-        pa.array(list(_KIND(records)), pa.int32()),
-        _headers(list(_HEADERS_OF(records))),
+        _numbers(count, offsets, pa.int64()),
+        _numbers(count, timestamps, pa.timestamp("ms", tz="UTC")).cast(_TIME),
+        _numbers(count, kinds, pa.int32()),
+        _headers(records) if has_headers else pa.nulls(count, _HEADERS),
         pa.repeat(pa.scalar(read.part.name, pa.string()), count),
     ]
 
 
-def _headers(of_records: list[object]) -> pa.Array:
+def _numbers(count: int, data: bytes, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)], 0)
+
+
+def _binary(count: int, packed: Packed) -> pa.Array:
+    null_count, valid, ends, data = packed
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers, null_count)
+
+
+def _headers(records: list[Record]) -> pa.Array:
     """As Spark's Kafka source has them: null where a record has none."""
-    if not any(of_records):
-        return pa.nulls(len(of_records), _HEADERS)
     return pa.array(
-        [[{"key": key, "value": value} for key, value in each] or None for each in of_records],  # type: ignore[attr-defined]
-        _HEADERS,
+        [[{"key": key, "value": value} for key, value in each.headers] or None for each in records], _HEADERS
     )
 
 

@@ -18,6 +18,7 @@ from aiogroup.spark.session import slots_of
 from aiogroup.spark.slices import Piece
 from aiogroup.spark.source.tasks import task_records as records_of_a_task
 from aiogroup.spark.source.tasks import tasks_of
+from aiogroup.spark.source.zips import forgetting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +65,13 @@ def load(
 def _source() -> type[DataSource]:
     from pyspark.sql import datasource  # noqa: PLC0415 (an extra)
 
+    forget_zips = forgetting()
+
     class Pieces(datasource.DataSource):
+        def __init__(self, options: Any) -> None:  # noqa: ANN401 (a dict of PySpark's own kind)
+            super().__init__(options)
+            forget_zips()
+
         @classmethod
         def name(cls) -> str:
             return "aiogroup.pieces"
@@ -80,6 +87,7 @@ def _source() -> type[DataSource]:
         def partitions(self) -> Sequence[InputPartition]:
             import json  # noqa: PLC0415 (of the process that it is in)
 
+            forget_zips()
             return [datasource.InputPartition(task) for task in json.loads(self.options["tasks"])]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -14,12 +14,15 @@ from aiogroup.spark.slices import Piece
 from aiogroup.spark.source.options import Wanted
 from aiogroup.spark.source.ranges import RangeReader
 from aiogroup.spark.source.tasks import Part, Task, task_records, tasks_of
+from aiogroup.spark.source.zips import forgetting
 from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["TaskOfSpark", "plan", "read", "read_task"]
+
+_forget_zips = forgetting()
 
 
 class TaskOfSpark(InputPartition):
@@ -33,6 +36,7 @@ class TaskOfSpark(InputPartition):
 
 def plan(wanted: Wanted, pieces: Collection[Piece], isolation_level: str | None) -> list[TaskOfSpark]:
     """The tasks that read these pieces."""
+    _forget_zips()
     most = wanted.task_records or task_records(sum(map(len, pieces)), os.cpu_count() or 1)
     return [TaskOfSpark(task, isolation_level) for task in tasks_of(pieces, most)]
 
@@ -66,3 +70,4 @@ def _read(access: Access, task: Task, *, with_held: bool) -> Iterator[pa.RecordB
                 batch = batch_of(each, with_held=with_held)
                 if batch is not None:
                     yield batch
+    _forget_zips()

@@ -1,0 +1,25 @@
+"""Spares PySpark's processes the directories of zip files, which they read anew for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["forgetting"]
+
+
+def forgetting() -> Callable[[], None]:
+    """A function to call at the end of what a Python process of PySpark does; pickle sends it as it is.
+
+    PySpark calls `importlib.invalidate_caches()` when a task begins. Python before 3.12 then reads the directory of
+    each zip file in `sys.path` (0.1 s for pyspark.zip), unless no importer of it is left. One is made when needed.
+    """
+
+    def forget_zips() -> None:
+        import sys  # noqa: PLC0415 (of the process that it is in)
+        import zipimport  # noqa: PLC0415 (likewise)
+
+        for path, importer in tuple(sys.path_importer_cache.items()):
+            if isinstance(importer, zipimport.zipimporter):
+                del sys.path_importer_cache[path]
+
+    return forget_zips
