@@ -1,14 +1,16 @@
 """`python -m benchmarks.draining_spark [--records N] [--rounds N]`: a backlog that Spark drains into Parquet (KIP-333).
 
-Each round is one `python -m aiogroup.spark drain` on `local[2]`, over a topic of its own, with the connector's jars on
-this machine. It is timed from the start of the process until a task writes its first record, and until the process
-ends. Every offset must be in the Parquet files once. Writes benchmarks/results/draining_spark.json.
+Each round is one `python -m aiogroup.spark drain` on `local[2]`, over a topic of its own. It is timed from the start of
+the process until a task writes its first record, and until the process ends. Beside it runs what a data engineer writes
+without aiogroup: a script that reads the same offsets by Spark's own connector, whose jars are on this machine. Every
+offset must be in the Parquet files once. Writes benchmarks/results/draining_spark.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -28,7 +30,19 @@ from benchmarks.results import FOLDER, Table, write
 FIRST_S, WHOLE_S = 40.0, 60.0
 LIMIT_S = 600.0
 LOOK_S = 0.05
-CLIENT = "aiogroup.spark"
+CLIENT, BY_HAND = "aiogroup.spark", "hand-written"
+SCRIPT = """
+import sys
+
+from pyspark.sql import SparkSession
+
+servers, topic, offsets, jars, folder = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
+spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+frame = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+frame = frame.option("startingOffsets", offsets).option("includeHeaders", "true").load()
+frame.write.parquet(folder)
+"""
 COLUMNS = (
     ("first_s", "first record s, worst", "worst"),
     ("whole_s", "whole job s, worst", "worst"),
@@ -51,10 +65,22 @@ def has_begun(folder: Path) -> bool:
     return any(folder.rglob("*.parquet"))
 
 
-def drain(cluster: Cluster, topic: str, folder: Path) -> dict[str, Any]:
+def by_aiogroup(cluster: Cluster, topic: str, folder: Path) -> list[str]:
     command = [sys.executable, "-m", "aiogroup.spark", "drain", f"--group={topic}", f"--topic={topic}"]
     command += [f"--bootstrap-server={cluster.bootstrap_servers}", f"--to=parquet:{folder}", "--master=local[2]"]
-    command += [f"--jars={','.join(map(str, jars.spark_jars()))}"]
+    return [*command, "--conf=spark.ui.enabled=false"]
+
+
+def by_hand(cluster: Cluster, topic: str, folder: Path) -> list[str]:
+    offsets = json.dumps({topic: {str(number): PROCESSED for number in range(PARTITIONS)}})
+    paths = ",".join(map(str, jars.spark_jars()))
+    return [sys.executable, "-c", SCRIPT, cluster.bootstrap_servers, topic, offsets, paths, str(folder)]
+
+
+WAYS = {CLIENT: by_aiogroup, BY_HAND: by_hand}
+
+
+def run(command: list[str], folder: Path) -> dict[str, Any]:
     began_at, first_s = time.monotonic(), 0.0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
         try:
@@ -77,13 +103,13 @@ def check(folders: dict[str, Path], count: int) -> None:
     """Check that the files have every offset after the committed one, once."""
     spark = make_session("local[2]", jars=jars.spark_jars(), conf={"spark.ui.enabled": "false"})
     try:
-        for topic, folder in folders.items():
+        for name, folder in folders.items():
             rows = spark.read.parquet(str(folder)).groupBy("partition").agg({"offset": "min", "*": "count"})
             twice = spark.read.parquet(str(folder)).select("partition", "offset").distinct().count()
             found = {row["partition"]: (row["min(offset)"], row["count(1)"]) for row in rows.collect()}
             wanted = dict.fromkeys(range(PARTITIONS), (PROCESSED, count // PARTITIONS))
             if found != wanted or twice != count:
-                raise SystemExit(f"{topic}: first offset and count of each partition are {found}, not {wanted}")
+                raise SystemExit(f"{name}: first offset and count of each partition are {found}, not {wanted}")
     finally:
         spark.stop()
 
@@ -106,16 +132,17 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=GOAL_RECORDS, help="records in the backlog, %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="%(default)s")
     args = parser.parse_args()
-    table, folders = Table("spark", COLUMNS), {}
+    table, folders = Table("spark", COLUMNS, base=BY_HAND, ratio_of="whole_s"), {}
     with tempfile.TemporaryDirectory() as base, Cluster(benchmark=True) as cluster:
         for number in range(args.rounds):
             topic = f"spark-{number}"
             Backlog(topic, PARTITIONS, args.records + PARTITIONS * PROCESSED, SIZE).write(cluster)
             leave(cluster, topic)
             asyncio.run(hand_off(cluster.bootstrap_servers, topic))
-            folders[topic] = Path(base) / topic
-            run = drain(cluster, topic, folders[topic])
-            table.row("drain", CLIENT).runs.append(run | {"records_per_s": round(args.records / run["whole_s"])})
+            for way, command_of in WAYS.items():
+                folder = folders[f"{topic}, {way}"] = Path(base) / f"{topic}-{way}"
+                took = run(command_of(cluster, topic, folder), folder)
+                table.row("drain", way).runs.append(took | {"records_per_s": round(args.records / took["whole_s"])})
         check(folders, args.records)
     verdicts = judged(table)
     print(table.markdown(), "\n\n" + goals.markdown(verdicts))
