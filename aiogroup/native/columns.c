@@ -17,6 +17,19 @@ value_of(const Record *record, int is_key)
     return is_key ? record->key : record->value;
 }
 
+/* No number is asked of an object that Python code could answer for: the list must stay as it is measured. */
+static int
+add_kind(PyObject *kinds, Py_ssize_t at, PyObject *kind)
+{
+    if (!PyLong_Check(kind)) {
+        PyErr_SetString(PyExc_TypeError, "a record's timestamp type is a whole number");
+        return 0;
+    }
+    long number = PyLong_AsLong(kind);
+    ((int32_t *)PyBytes_AS_STRING(kinds))[at] = (int32_t)number;
+    return number != -1 || !PyErr_Occurred();
+}
+
 static int
 measure(Column *column, PyObject *value)
 {
@@ -103,12 +116,10 @@ columns(PyObject *module, PyObject *records)
         }
         ((int64_t *)PyBytes_AS_STRING(offsets))[i] = record->offset;
         ((int64_t *)PyBytes_AS_STRING(timestamps))[i] = record->timestamp;
-        long kind = PyLong_AsLong(PyTuple_GET_ITEM(record->origin, ORIGIN_TIMESTAMP_TYPE));
-        ((int32_t *)PyBytes_AS_STRING(kinds))[i] = (int32_t)kind;
         has_headers |= record->headers != NULL && PyTuple_GET_SIZE(record->headers) != 0;
-        is_fit = (kind != -1 || !PyErr_Occurred()) && measure(&keys, record->key) && measure(&values, record->value);
+        is_fit = add_kind(kinds, i, PyTuple_GET_ITEM(record->origin, ORIGIN_TIMESTAMP_TYPE)) &&
+                 measure(&keys, record->key) && measure(&values, record->value);
     }
-    /* No Python code runs from here on: the records stay as they were measured. */
     if (is_fit && (key = fill(&keys, records, 1)) != NULL && (value = fill(&values, records, 0)) != NULL) {
         made = Py_BuildValue("(OOOOOO)", offsets, timestamps, kinds, has_headers ? Py_True : Py_False, key, value);
     }

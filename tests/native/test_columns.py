@@ -66,6 +66,19 @@ def test_what_is_not_bytes_is_refused(kind, row):
 
 
 @pytest.mark.skipif(not native.IS_COMPILED, reason="about the C")
+def test_no_code_of_a_record_runs_while_the_list_is_read():
+    class Clears:
+        def __index__(self):
+            records.clear()
+            return 0
+
+    records = [native.Record(TP, at, 0, Clears(), None, b"v", ()) for at in range(100)]
+    with pytest.raises(TypeError, match="timestamp type"):
+        native.columns(records)
+    assert len(records) == 100
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="about the C")
 def test_more_than_an_int32_can_say_is_refused():
     big = bytes(2**20)
     with pytest.raises(OverflowError, match="take fewer records"):
