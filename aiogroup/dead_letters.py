@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections import defaultdict
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, overload
 
@@ -98,9 +99,9 @@ class DeadLetters:
             ) from error
         self._producer: Any = None  # aiokafka's class has no annotations
         self._seen: set[str] = set()  # topics for letters that are there
-        # Letters of a partition stay in order. And aiokafka's producer takes one batch of a partition at a time: where
-        # many wait, it gives up far too soon.
-        self._turns: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._turns: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)  # of a source, in order
+        # aiokafka's producer takes one batch of a partition at a time, and gives up far too soon where many wait.
+        self._batches: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Letters whose bytes are read again share one reader, which the last letter under way stops.
         self._reading = asyncio.Lock()
         self._reader: Consumer[Any, Any] | None = None
@@ -191,11 +192,12 @@ class DeadLetters:
         except DeadLetterError as failure:
             engine.context.emit(events.DeadLetterFailed(*place, topic, str(failure)))
             raise
+        else:
+            engine.context.emit(events.DeadLetterSent(*place, topic, *sent, _name_of(why)))
         finally:
             self._unsent -= 1
             if not self._unsent:
                 await self._stop_reader()
-        engine.context.emit(events.DeadLetterSent(*place, topic, *sent, _name_of(why)))
 
     async def _send(
         self,
@@ -260,24 +262,29 @@ class DeadLetters:
             raise _failed(record, gone, error) from error
         except AiogroupError as error:
             raise _failed(record, "its bytes could not be read from the log again", error) from error
-        if (found.offset, found.timestamp, found.headers) != (record.offset, record.timestamp, record.headers):
+        if _identity(found) != _identity(record):
             raise _failed(record, gone)
         return _source(found)
 
     async def _read(self, tp: TopicPartition, offset: int) -> Record[Any, Any]:
         try:
-            reader = self._reader
-            if reader is None:
-                reader = self._reader = self._new_reader()
-                reader.assign([tp])  # before its start, which asks for the topic
-                await reader.start()
-            elif reader.assignment() != {tp}:
-                reader.assign([tp])
-            reader.seek(tp, offset)
-            return await reader.getone()
+            if self._reader is not None:
+                # It may have an error to tell of what it has fetched since, of another topic.
+                with suppress(AiogroupError):
+                    self._reader.assign([tp])
+                    return await self._take(self._reader, tp, offset)
+                await self._stop_reader()
+            reader = self._reader = self._new_reader()
+            reader.assign([tp])  # before its start, which asks for the topic
+            await reader.start()
+            return await self._take(reader, tp, offset)
         except BaseException:
             await self._stop_reader()
             raise
+
+    async def _take(self, reader: Consumer[Any, Any], tp: TopicPartition, offset: int) -> Record[Any, Any]:
+        reader.seek(tp, offset)
+        return await reader.getone()
 
     def _new_reader(self) -> Consumer[Any, Any]:
         config = self._consumer.config
@@ -294,7 +301,7 @@ class DeadLetters:
     async def _stop_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            await reader.stop()
+            await reader.stop(drain=False)  # nothing is in hand: what it has read are bytes of a letter
 
     async def _partition_of(self, producer: Any, source: _Source, topic: str) -> int:  # noqa: ANN401 (as above)
         try:
@@ -307,7 +314,7 @@ class DeadLetters:
         try:
             batch = producer.create_batch()  # `send` takes no record that has neither a key nor a value
             batch.append(key=source.key, value=source.value, timestamp=None, headers=list(headers))
-            async with self._turns[to]:
+            async with self._batches[to]:
                 sending = await producer.send_batch(batch, to.topic, partition=to.partition)
             sending.add_done_callback(_take)  # of a cancelled send, too
             await asyncio.wait((sending,))
@@ -360,6 +367,10 @@ def _close(producer: Any, starting: asyncio.Task[None] | None = None) -> asyncio
         await producer.stop()
 
     return asyncio.shield(start_task("dead letters' end", close))
+
+
+def _identity(record: Record[Any, Any]) -> tuple[TopicPartition, int, int, Headers]:
+    return record.tp, record.offset, record.timestamp, record.headers
 
 
 def _source(record: Record[Any, Any] | RecordDeserializationError) -> _Source:

@@ -26,6 +26,10 @@ add_kind(PyObject *kinds, Py_ssize_t at, PyObject *kind)
         return 0;
     }
     long number = PyLong_AsLong(kind);
+    if (number < INT32_MIN || number > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "a record's timestamp type is no int32");
+        return 0;
+    }
     ((int32_t *)PyBytes_AS_STRING(kinds))[at] = (int32_t)number;
     return number != -1 || !PyErr_Occurred();
 }
@@ -49,7 +53,7 @@ measure(Column *column, PyObject *value)
     return 1;
 }
 
-static PyObject *
+static int
 fill(Column *column, PyObject *records, int is_key)
 {
     Py_ssize_t count = PyList_GET_SIZE(records);
@@ -57,7 +61,7 @@ fill(Column *column, PyObject *records, int is_key)
     column->data = PyBytes_FromStringAndSize(NULL, column->size);
     column->valid = column->null_count == 0 ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(NULL, (count + 7) / 8);
     if (column->ends == NULL || column->data == NULL || column->valid == NULL) {
-        return NULL;
+        return 0;
     }
     int32_t *ends = (int32_t *)PyBytes_AS_STRING(column->ends), end = 0;
     char *data = PyBytes_AS_STRING(column->data);
@@ -78,7 +82,7 @@ fill(Column *column, PyObject *records, int is_key)
         }
         ends[i + 1] = end;
     }
-    return Py_BuildValue("(nOOO)", column->null_count, column->valid, column->ends, column->data);
+    return 1;
 }
 
 static void
@@ -104,7 +108,7 @@ columns(PyObject *module, PyObject *records)
     PyObject *offsets = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t));
     PyObject *timestamps = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t));
     PyObject *kinds = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int32_t));
-    PyObject *key = NULL, *value = NULL, *made = NULL;
+    PyObject *made = NULL;
     Column keys = {0}, values = {0};
     int has_headers = 0, is_fit = offsets != NULL && timestamps != NULL && kinds != NULL;
     for (Py_ssize_t i = 0; is_fit && i < count; i++) {
@@ -120,15 +124,16 @@ columns(PyObject *module, PyObject *records)
         is_fit = add_kind(kinds, i, PyTuple_GET_ITEM(record->origin, ORIGIN_TIMESTAMP_TYPE)) &&
                  measure(&keys, record->key) && measure(&values, record->value);
     }
-    if (is_fit && (key = fill(&keys, records, 1)) != NULL && (value = fill(&values, records, 0)) != NULL) {
-        made = Py_BuildValue("(OOOOOO)", offsets, timestamps, kinds, has_headers ? Py_True : Py_False, key, value);
+    /* Tuples are made at the end: the collector may run when they are, and with it code that changes the records. */
+    if (is_fit && fill(&keys, records, 1) && fill(&values, records, 0)) {
+        made = Py_BuildValue("(OOOO(nOOO)(nOOO))", offsets, timestamps, kinds, has_headers ? Py_True : Py_False,
+                             keys.null_count, keys.valid, keys.ends, keys.data, values.null_count, values.valid,
+                             values.ends, values.data);
     }
     let_go(&keys);
     let_go(&values);
     Py_XDECREF(offsets);
     Py_XDECREF(timestamps);
     Py_XDECREF(kinds);
-    Py_XDECREF(key);
-    Py_XDECREF(value);
     return made;
 }

@@ -18,8 +18,10 @@ def forgetting() -> Callable[[], None]:
         import sys  # noqa: PLC0415 (of the process that it is in)
         import zipimport  # noqa: PLC0415 (likewise)
 
-        for path, importer in tuple(sys.path_importer_cache.items()):
-            if isinstance(importer, zipimport.zipimporter):
-                del sys.path_importer_cache[path]
+        if sys.version_info < (3, 12):
+            for path, importer in tuple(sys.path_importer_cache.items()):
+                if isinstance(importer, zipimport.zipimporter):
+                    sys.path_importer_cache.pop(path, None)
+                    zipimport._zip_directory_cache.pop(importer.archive, None)  # type: ignore[attr-defined]
 
     return forget_zips
