@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pyarrow as pa
 import pytest
 from aiokafka.structs import TopicPartition
@@ -83,3 +85,29 @@ def test_more_than_an_int32_can_say_is_refused():
     big = bytes(2**20)
     with pytest.raises(OverflowError, match="take fewer records"):
         native.columns(records_of(native, [(at, 0, 0, None, big) for at in range(2**11)]))
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="about the C")
+def test_the_collector_runs_no_code_between_sizes_and_bytes():
+    class Clears:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            records.clear()
+
+    records = records_of(native, [(at, 0, 0, b"k", b"v") for at in range(1_000)])
+    keep = [tuple(range(at, at + 4)) for at in range(5_000)]  # so that a new tuple is one more for the collector
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    Clears()
+    gc.set_threshold(1, 1_000, 1_000)
+    gc.enable()
+    try:
+        *_, keys, values = native.columns(records)
+    finally:
+        gc.set_threshold(*thresholds)
+    assert (len(keys[2]), len(values[2])) == (4_004, 4_004)
+    assert (keys[3], values[3]) == (b"k" * 1_000, b"v" * 1_000)
+    assert len(keep) == 5_000
