@@ -59,10 +59,10 @@ $(PIP) setuptools
 endef
 PIP = $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 define SAY_COMPILED
-@$(PY) -c 'from aiogroup.native import IS_COMPILED as c; print("aiogroup.native is", "compiled" if c else \
+@$(PY) -c 'from aiogroup._core.native import IS_COMPILED as c; print("aiogroup._core.native is", "compiled" if c else \
   "NOT compiled (no C compiler, or no Python.h): records are slower, tests of the C are left out")'
 endef
-SOURCES := pyproject.toml setup.py constraints.txt $(wildcard aiogroup/native/*.[ch])
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard aiogroup/_core/native/*.[ch])
 
 $(STAMP): $(SOURCES)
 	$(ENVIRONMENT)
@@ -174,7 +174,7 @@ sanitized: $(STAMP)
 	gcc -O2 -g -fPIC -c tests/native/coverage.c -o $(SANITIZED)/coverage.o
 	cd $(SANITIZED) && CC=gcc CFLAGS="$(SANITIZE) -fsanitize-coverage=trace-pc -fno-omit-frame-pointer -g" \
 	  LDFLAGS="$(SANITIZE) coverage.o" $(abspath $(PY)) setup.py -q build_ext --inplace
-	@$(SANITIZED_PY) -c 'from aiogroup import native; \
+	@$(SANITIZED_PY) -c 'from aiogroup._core import native; \
 	  raise SystemExit(not native.IS_COMPILED and f"error: the sanitized C cannot be imported: {native.IMPORT_ERROR}")'
 
 # The tests that compare the C with the Python. pytest must not capture the sanitizers' reports.

@@ -1,4 +1,4 @@
-"""Only what pyproject.toml has no stable words for: the C of aiogroup/native. Without a compiler, or with
+"""Only what pyproject.toml has no stable words for: the C of aiogroup/_core/native. Without a compiler, or with
 AIOGROUP_PURE_PYTHON=1 in the environment, it is left out.
 """
 
@@ -9,7 +9,7 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-NATIVE = "aiogroup/native"
+NATIVE = "aiogroup/_core/native"
 SOURCES = ("module", "record", "wire", "reader", "columns", "extent", "cursor", "merge", "frame", "maker", "fetch")
 
 
@@ -36,7 +36,7 @@ class BuildWheel(bdist_wheel):
 
 
 COMPILED = Extension(
-    "aiogroup.native._native",
+    "aiogroup._core.native._native",
     sources=[f"{NATIVE}/{name}.c" for name in SOURCES],
     depends=[f"{NATIVE}/native.h"],
     extra_compile_args=["-O3", "-Wall", "-Wextra"],

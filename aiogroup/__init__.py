@@ -2,10 +2,15 @@
 
 import typing
 
+from aiogroup._core.delivery.merge import MergeState, Waiting
+from aiogroup._core.telemetry.events import Event, Observer
+from aiogroup._core.telemetry.health import GroupMetadata, Health, HealthStatus
+from aiogroup._runtime.delivery.merged import Merged
+from aiogroup._runtime.shutdown import StopReport
+from aiogroup._runtime.telemetry.log_context import LogContext
 from aiogroup.assignors import Assignor, Held, MemberSubscription
 from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
-from aiogroup.delivery.merge import MergeState, Waiting
 from aiogroup.errors import (
     AiogroupError,
     AssignorError,
@@ -58,12 +63,7 @@ from aiogroup.records import (
     Records,
     TopicPartition,
 )
-from aiogroup.runtime.delivery.merged import Merged
-from aiogroup.runtime.shutdown import StopReport
 from aiogroup.settings import ConsumerSettings, SettingsBesideDeserializers
-from aiogroup.telemetry.events import Event, Observer
-from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus
-from aiogroup.telemetry.log_context import LogContext
 
 __all__ = [
     "AiogroupError",

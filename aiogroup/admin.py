@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from aiogroup._core.protocol.consumer_protocol import read_assignment
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup._runtime.net.group_link import GroupLink, check_code, from_outside, only_one
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, GroupNotFoundError, MemberNotFoundError
-from aiogroup.protocol.consumer_protocol import read_assignment
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.runtime.net.group_link import GroupLink, check_code, from_outside, only_one
 from aiogroup.structs import TopicPartition
 
 __all__ = ["GroupMember", "described", "list_members", "members_in", "members_of", "remove_members"]

@@ -17,9 +17,9 @@ from dataclasses import field
 from importlib.util import find_spec
 from typing import Any, Final, Literal, Unpack
 
+from aiogroup._core.values import dataclass
 from aiogroup.errors import ConfigError, InvalidTopicError
 from aiogroup.settings import ConsumerSettings
-from aiogroup.values import dataclass
 
 __all__ = [
     "FROM_EARLIEST",

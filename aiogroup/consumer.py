@@ -13,6 +13,37 @@ from typing import Any, Final, Literal, Self, Unpack, overload
 
 import anyio
 
+from aiogroup._core.fetching.epochs import NO_EPOCH
+from aiogroup._core.fetching.lane import Bar
+from aiogroup._core.fetching.partition import Partition
+from aiogroup._core.fetching.truncation import leader_of
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.following import Cause
+from aiogroup._core.offsets.commit_plan import CommitEntry
+from aiogroup._core.offsets.named_offsets import MAX_OFFSET, Offsets, read_offsets
+from aiogroup._core.subscription import Subscription, check_partition, check_partitions
+from aiogroup._core.telemetry.counts import Counts
+from aiogroup._core.telemetry.event import Observer
+from aiogroup._core.telemetry.figures import FiguresInSteps
+from aiogroup._core.telemetry.health import GroupMetadata, Health, HealthStatus, Since
+from aiogroup._core.telemetry.meter import ConsumerObserver
+from aiogroup._core.telemetry.record_observer import record_observers
+from aiogroup._core.typed import Generic, K, V
+from aiogroup._runtime.build import build
+from aiogroup._runtime.delivery.merged import Merged, MergeSettings
+from aiogroup._runtime.delivery.paused import Paused
+from aiogroup._runtime.delivery.readers import is_request
+from aiogroup._runtime.engine import Engine
+from aiogroup._runtime.figures import figures_of, metrics_of
+from aiogroup._runtime.group import Group
+from aiogroup._runtime.inside import Inside
+from aiogroup._runtime.inspection import health_of
+from aiogroup._runtime.loop.clock import now_ms, running_loop, wall_ms
+from aiogroup._runtime.loop.supervisor import load_anyio
+from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST
+from aiogroup._runtime.shutdown import Shutdown, StopReport
+from aiogroup._runtime.telemetry.log import Log
+from aiogroup._runtime.telemetry.observers import Observers, checked_observers
 from aiogroup.assignors.foreign import resolve
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
@@ -22,41 +53,10 @@ from aiogroup.errors import (
     TimestampError,
     named,
 )
-from aiogroup.fetching.epochs import NO_EPOCH
-from aiogroup.fetching.lane import Bar
-from aiogroup.fetching.partition import Partition
-from aiogroup.fetching.truncation import leader_of
 from aiogroup.listener import AnyListener, check_listener
-from aiogroup.membership import facts as f
-from aiogroup.membership.following import Cause
-from aiogroup.offsets.commit_plan import CommitEntry
-from aiogroup.offsets.named_offsets import MAX_OFFSET, Offsets, read_offsets
 from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
-from aiogroup.runtime.build import build
-from aiogroup.runtime.delivery.merged import Merged, MergeSettings
-from aiogroup.runtime.delivery.paused import Paused
-from aiogroup.runtime.delivery.readers import is_request
-from aiogroup.runtime.engine import Engine
-from aiogroup.runtime.figures import figures_of, metrics_of
-from aiogroup.runtime.group import Group
-from aiogroup.runtime.inside import Inside
-from aiogroup.runtime.inspection import health_of
-from aiogroup.runtime.loop.clock import now_ms, running_loop, wall_ms
-from aiogroup.runtime.loop.supervisor import load_anyio
-from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LATEST
-from aiogroup.runtime.shutdown import Shutdown, StopReport
 from aiogroup.settings import ConsumerSettings, SettingsBesideDeserializers
 from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from aiogroup.subscription import Subscription, check_partition, check_partitions
-from aiogroup.telemetry.counts import Counts
-from aiogroup.telemetry.event import Observer
-from aiogroup.telemetry.figures import FiguresInSteps
-from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus, Since
-from aiogroup.telemetry.log import Log
-from aiogroup.telemetry.meter import ConsumerObserver
-from aiogroup.telemetry.observers import Observers, checked_observers
-from aiogroup.telemetry.record_observer import record_observers
-from aiogroup.typed import Generic, K, V
 
 __all__ = ["Consumer"]
 

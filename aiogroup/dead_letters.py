@@ -12,6 +12,12 @@ from typing import Any, Final, NamedTuple, Self, overload
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.record_observer import Headers
+from aiogroup._runtime.engine import Engine
+from aiogroup._runtime.loop.clock import timeout_ms
+from aiogroup._runtime.loop.supervisor import start_task
+from aiogroup._runtime.net.authentication import Tokens
 from aiogroup.config import check_topic_name
 from aiogroup.consumer import Consumer
 from aiogroup.errors import (
@@ -23,13 +29,7 @@ from aiogroup.errors import (
     RecordDeserializationError,
 )
 from aiogroup.records import Record
-from aiogroup.runtime.engine import Engine
-from aiogroup.runtime.loop.clock import timeout_ms
-from aiogroup.runtime.loop.supervisor import start_task
-from aiogroup.runtime.net.authentication import Tokens
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry import events
-from aiogroup.telemetry.record_observer import Headers
 
 __all__ = ["DeadLetters"]
 

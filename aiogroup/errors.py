@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from aiogroup.native import Record
+from aiogroup._core.native import Record
 from aiogroup.structs import TopicPartition, aiokafka_errors
 
 _HEAP_TYPE = 1 << 9

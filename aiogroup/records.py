@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from aiogroup.native import Record
+from aiogroup._core.native import Record
+from aiogroup._core.typed import K, V
+from aiogroup._core.values import dataclass
 from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from aiogroup.typed import K, V
-from aiogroup.values import dataclass
 
 __all__ = [
     "CATCH_UP",

@@ -19,9 +19,9 @@ except ImportError as error:
     message = "aiogroup.schemas needs confluent-kafka 2.16: pip install 'aiogroup[schemas]'"
     raise type(error)(message, name=error.name) from error
 
+from aiogroup._runtime.loop.clock import timeout_ms as within
 from aiogroup.errors import AiogroupError, ConfigError, RecordDeserializationError
 from aiogroup.records import Record
-from aiogroup.runtime.loop.clock import timeout_ms as within
 
 __all__ = ["Decoder", "RegistryUnavailableError"]
 

@@ -12,13 +12,13 @@ import threading
 import time
 from random import Random
 
+from aiogroup._core.protocol.framing import decode_response, encode_request
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from aiogroup.embedded import Broker
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.settings import Settings
-from aiogroup.protocol.framing import decode_response, encode_request
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 NOW_MS = 1_800_000_000_000
 BEATS = 20

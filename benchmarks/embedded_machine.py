@@ -12,16 +12,16 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from aiogroup._core.protocol.framing import encode_request
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.logs.batches import Record, build
 from aiogroup.embedded.machine.logs.direct import DirectLogs
 from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from aiogroup.protocol.framing import encode_request
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 if TYPE_CHECKING:
-    from aiogroup.protocol.schema import Request
+    from aiogroup._core.protocol.schema import Request
 
 NOW_MS = 1_800_000_000_000
 VALUE = b"v" * 100

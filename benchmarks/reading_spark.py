@@ -29,12 +29,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from aiogroup import Consumer, ConsumerConfig, OffsetAndMetadata, TopicPartition
+from aiogroup._core.recovery.ranges import read
+from aiogroup._core.recovery.token import HandOffNote, LogId, Token, make_id, second_group_mark, write_committed
+from aiogroup._runtime.net.link import Link
 from aiogroup.admin import list_members
 from aiogroup.devkafka import Cluster, jars
 from aiogroup.errors import GroupNotFoundError
-from aiogroup.recovery.ranges import read
-from aiogroup.recovery.token import HandOffNote, LogId, Token, make_id, second_group_mark, write_committed
-from aiogroup.runtime.net.link import Link
 from aiogroup.spark import drain, make_session, read_ranges, to_parquet
 from benchmarks.backlog import Backlog
 from benchmarks.results import FOLDER, Table, write

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiogroup.native import IS_COMPILED
+from aiogroup._core.native import IS_COMPILED
 from benchmarks.compare import shown
 
 FOLDER = Path(__file__).parent / "results"

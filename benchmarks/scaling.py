@@ -12,6 +12,7 @@ from random import Random
 from weakref import WeakSet
 
 from aiogroup import Consumer, TopicPartition
+from aiogroup._core.telemetry import events
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.groups.group import GroupState
 from aiogroup.embedded.machine.logs.direct import DirectLogs
@@ -20,7 +21,6 @@ from aiogroup.embedded.shell.virtual_loop import VirtualLoop
 from aiogroup.embedded.shell.virtual_network import VirtualNetwork
 from aiogroup.embedded.shell.virtual_time import virtual_time
 from aiogroup.errors import AiogroupError
-from aiogroup.telemetry import events
 from benchmarks.scaling_shared import shared_metadata
 
 TOPIC = "orders"

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 from unittest import mock
 
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from aiogroup._runtime.net import connection, link
 from aiogroup.embedded.machine import connection as broker_side
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from aiogroup.runtime.net import connection, link
 
 KEPT = 16
 """Answers, and what was read of them. There is one for each version and each state of the cluster."""

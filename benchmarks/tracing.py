@@ -25,10 +25,10 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 from aiogroup import Record, TopicPartition
-from aiogroup.native import Cursor
+from aiogroup._core.native import Cursor
+from aiogroup._core.telemetry.record_observer import End, Whose
+from aiogroup._runtime.delivery.handling import Handling
 from aiogroup.otel import Tracing
-from aiogroup.runtime.delivery.handling import Handling
-from aiogroup.telemetry.record_observer import End, Whose
 from benchmarks.work import document, items_in_us
 
 WHOSE: Final = Whose("billing", "me", 1, "cluster")

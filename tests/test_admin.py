@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup._core.cluster import Cluster
+from aiogroup._core.protocol.messages.describe_groups import DescribeGroupsResponse
+from aiogroup._core.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from aiogroup._runtime.net import group_link
 from aiogroup.admin import list_members
-from aiogroup.cluster import Cluster
 from aiogroup.errors import BrokerError
-from aiogroup.protocol.messages.describe_groups import DescribeGroupsResponse
-from aiogroup.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from aiogroup.runtime.net import group_link
 
 FOUND = Coordinator(key="billing", node_id=0, host="localhost", port=9092, error_code=0, error_message=None)
 

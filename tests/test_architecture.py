@@ -15,6 +15,7 @@ from tests.support.sources import committed_files, sources
 ROOMS = {"protocol", "assignors", "offsets", "fetching", "delivery", "membership", "recovery"}
 """The ground floor: they decide and speak, without an event loop, a clock or a log."""
 UPSTAIRS = (
+    "telemetry",
     "loop",
     "net",
     "context",
@@ -26,11 +27,12 @@ UPSTAIRS = (
     "membership",
     "delivery",
 )
-"""The rooms of `runtime/` from the lowest to the highest: each may import those before it."""
+"""The rooms of `_runtime/` from the lowest to the highest: each may import those before it."""
 BELOW = {
     "words": set(),
     "protocol": {"words"},
     "assignors": {"words"},
+    "_command": {"words", "assignors"},
     "offsets": {"words", "protocol", "membership"},
     "membership": {"words", "protocol", "assignors"},
     "fetching": {"words", "protocol", "offsets"},
@@ -42,52 +44,54 @@ BELOW = {
     },
     "runtime": {"words", *ROOMS, *(f"runtime/{room}" for room in UPSTAIRS)},
     "face": {"words", *ROOMS, "runtime", *(f"runtime/{room}" for room in UPSTAIRS)},
-    "edge": {"words", *ROOMS, "runtime", "face", *(f"runtime/{room}" for room in UPSTAIRS)},
+    "edge": {"words", *ROOMS, "_command", "runtime", "face", *(f"runtime/{room}" for room in UPSTAIRS)},
     # What judges the rest must not stand on it.
-    "devkafka": {"words"},
-    "embedded": {"words", "protocol"},
+    "devkafka": {"words", "_command"},
+    "embedded": {"words", "protocol", "_command"},
     "testing": {"words", "protocol", "embedded"},
 }
-WORDS = {
-    "native",
-    "config",
-    "records",
-    "errors",
-    "listener",
-    "cluster",
-    "subscription",
-    "telemetry",
-    "settings",
-    "structs",
-    "structs_for_checkers",
-    "errors_for_mypy",
-    "typed",
-    "values",
-    "printable",
-    "broker_command",
-}
+WORDS = {"config", "records", "errors", "listener", "settings", "structs"}
+"""What applications name. What `_core/` has beside its rooms are words, too."""
 FACE = {"consumer", "__init__"}
+ROOMS_AT_THE_TOP = {"assignors", "devkafka", "embedded", "testing"}
+EDGES = {
+    "__main__",
+    "admin",
+    "asgi",
+    "cli",
+    "dead_letters",
+    "eventlog",
+    "faststream",
+    "figures",
+    "otel",
+    "prometheus",
+    "schemas",
+    "spark",
+    "verifiable",
+}
+PRIVATE = {"_command", "_core", "_runtime"}
+TWIN = "aiogroup/_core/native/pure.py"
+"""The C of the cursor reads the clock and asks for the running task, and so does its twin in Python."""
 IMPURE = {"asyncio", "anyio", "socket", "time", "random", "logging", "structlog", "threading", "datetime", "selectors"}
 LOW_LEVEL = {"client", "conn", "consumer", "producer", "cluster", "util", "helpers", "protocol"}
 """What of aiokafka opens connections or makes tasks."""
-CONNECTS = {f"aiogroup/runtime/net/{each}.py" for each in ("link", "connection", "authentication", "names")}
+CONNECTS = {f"aiogroup/_runtime/net/{each}.py" for each in ("link", "connection", "authentication", "names")}
 TASKS = {"create_task", "ensure_future", "TaskGroup", "create_task_group", "gather", "wait_for", "Runner"}
 THREADS = {"to_thread", "run_in_executor", "ThreadPoolExecutor"}
 """The threads of the loop are the application's, which may keep all of them busy."""
-TASKS_AT_HOME = {"aiogroup/runtime/loop/supervisor.py"}
-THREADS_AT_HOME = {"aiogroup/runtime/loop/threads.py"}
+TASKS_AT_HOME = {"aiogroup/_runtime/loop/supervisor.py"}
+THREADS_AT_HOME = {"aiogroup/_runtime/loop/threads.py"}
 SECONDS = {
-    "aiogroup/runtime/loop/clock.py": "the clock",
-    "aiogroup/runtime/delivery/requests.py": "time.monotonic on the per-record path: the loop's clock costs more",
+    "aiogroup/_runtime/loop/clock.py": "the clock",
+    "aiogroup/_runtime/delivery/requests.py": "time.monotonic on the per-record path: the loop's clock costs more",
     "aiogroup/otel/metering.py": "OpenTelemetry counts durations in seconds",
-    "aiogroup/native/pure.py": "the same path: the cursor compares the instant at which the turn ends",
-    "aiogroup/runtime/net/link.py": "asyncio.wait takes seconds: 0.2 for sockets that close",
+    "aiogroup/_core/native/pure.py": "the same path: the cursor compares the instant at which the turn ends",
+    "aiogroup/_runtime/net/link.py": "asyncio.wait takes seconds: 0.2 for sockets that close",
 }
 LONG_FILES = {"aiogroup/consumer.py": "the public docstrings are half of it"}
 LONG_FUNCTIONS: dict[str, str] = {}
 FULL_FOLDERS = {
-    "aiogroup": "the modules whose names applications import",
-    "aiogroup/protocol/messages": "one file for each API of Kafka",
+    "aiogroup/_core/protocol/messages": "one file for each API of Kafka",
     "aiogroup/spark": "what reads the ranges is to become a data source of its own",
     "aiogroup/devkafka": "its pytest plug-in is to become a module of its own",
 }
@@ -116,14 +120,16 @@ def in_every_test(check):
 
 
 def room_of(module):
-    """The room of `aiogroup.x.y`, by its first part below the package."""
-    part = module.split(".")[1] if "." in module else "__init__"
+    """The room of `aiogroup.x.y`. `_core/` and `_runtime/` have rooms of the same names, on two storeys."""
+    part, below = (*module.split(".")[1:3], "", "")[:2] if "." in module else ("__init__", "")
+    if part == "_core":
+        return below if below in ROOMS else "words"
+    if part == "_runtime":
+        return f"runtime/{below}" if below in UPSTAIRS else "runtime"
     if part in WORDS:
         return "words"
     if part in FACE:
         return "face"
-    if part == "runtime" and (upstairs := module.split(".")[2:3]) and upstairs[0] in UPSTAIRS:
-        return f"runtime/{upstairs[0]}"
     return part if part in BELOW else "edge"
 
 
@@ -152,6 +158,12 @@ def test_imports_point_down(source):
     for name in filter(is_own, source.imports()):
         target = room_of(name)
         assert target == room or target in BELOW[room], f"{source.path} ({room}) imports {name} ({target})"
+
+
+def test_what_has_no_underscore_is_public():
+    """A new name at the top is a promise to applications: docs/stability.md says which of them it may be."""
+    found = {Path(source.path).with_suffix("").parts[1] for source in sources()}
+    assert found == WORDS | FACE | EDGES | PRIVATE | ROOMS_AT_THE_TOP
 
 
 @pytest.mark.parametrize(("room", "door"), [("cli", {"aiogroup/__main__.py"}), ("verifiable", set())])
@@ -200,16 +212,18 @@ def test_a_circle_is_seen():
 
 @everywhere
 def test_what_decides_knows_no_loop_no_clock_and_no_log(source):
-    if room_of_file(source) in ROOMS or is_the_embedded_machine(source):
+    decides = room_of_file(source) in ROOMS or source.path.startswith("aiogroup/_core/")
+    if (decides and source.path != TWIN) or is_the_embedded_machine(source):
         assert {name.split(".")[0] for name in source.imports()} & IMPURE == set()
 
 
 @everywhere
 def test_the_embedded_broker_shares_no_code_with_a_consumer_but_the_protocol(source):
     if room_of_file(source) == "embedded":
-        own = {name.split(".")[1] for name in source.imports() if is_own(name) and "." in name}
-        # structs: TopicPartition, which is aiokafka's. broker_command: what its command shares with devkafka's.
-        assert own <= {"embedded", "protocol", "errors", "values", "structs", "broker_command"}
+        own = {name.removeprefix("aiogroup.") for name in source.imports() if name.startswith("aiogroup.")}
+        # structs: TopicPartition, which is aiokafka's. broker: what its command shares with devkafka's.
+        shared = ("embedded", "_core.protocol", "errors", "_core.values", "structs", "_command.broker")
+        assert [name for name in own if not name.startswith(shared)] == []
 
 
 @everywhere
@@ -237,7 +251,7 @@ def test_tasks_are_born_in_one_place(source):
 
 @everywhere
 def test_threads_that_compute_are_born_in_one_place_too(source):
-    if source.path.startswith("aiogroup/runtime/") and source.path not in THREADS_AT_HOME:
+    if source.path.startswith("aiogroup/_runtime/") and source.path not in THREADS_AT_HOME:
         assert set(source.names()) & THREADS == set()
 
 
@@ -397,7 +411,7 @@ def assigns_state(nodes):
 
 
 def test_membership_state_changes_through_one_function():
-    machine = next(source for source in sources() if source.path == "aiogroup/membership/classic/machine.py")
+    machine = next(source for source in sources() if source.path == "aiogroup/_core/membership/classic/machine.py")
     changing = {each.name for each in machine.functions() if list(assigns_state(ast.walk(each)))}
     assert changing == {"__init__", "_move"}
 
@@ -407,8 +421,8 @@ def test_nobody_else_changes_a_members_state(source):
     assert not [owner for owner in assigns_state(source.nodes) if "membership" in owner]
 
 
-CLASSIC = ("aiogroup.membership.classic", "aiogroup.runtime.membership.classic")
-KNOW_THE_CLASSIC_PROTOCOL = {"aiogroup/runtime/build.py": "it chooses the protocol"}
+CLASSIC = ("aiogroup._core.membership.classic", "aiogroup._runtime.membership.classic")
+KNOW_THE_CLASSIC_PROTOCOL = {"aiogroup/_runtime/build.py": "it chooses the protocol"}
 
 
 def test_one_place_names_the_group_protocol():
@@ -482,7 +496,9 @@ def test_tests_reach_into_nothing_private(source):
     for node in source.nodes:
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr[1:2] != "_":
             assert ast.unparse(node.value) in ("self", "cls", "super()"), ast.unparse(node)
-    private = [name for name in source.imports() if is_own(name) and re.search(r"\._[^_]", name)]
+    private = [
+        name for name in source.imports() if is_own(name) and re.search(r"\._(?!_|core\b|runtime\b|command\b)", name)
+    ]
     assert private == []
 
 

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 from aiokafka.structs import TopicPartition
 
-from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
-from aiogroup.protocol.codec import ZERO_UUID
+from aiogroup._core.cluster import Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.protocol.codec import ZERO_UUID
 
 TP = TopicPartition("orders", 0)
 

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from aiogroup import Consumer, TopicPartition
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.counts import BOUNDS_MS, Counts, Durations
+from aiogroup._core.telemetry.health import HealthStatus
+from aiogroup._runtime.loop.clock import wall_ms
 from aiogroup.embedded import stable
-from aiogroup.runtime.loop.clock import wall_ms
-from aiogroup.telemetry import events
-from aiogroup.telemetry.counts import BOUNDS_MS, Counts, Durations
-from aiogroup.telemetry.health import HealthStatus
 
 pytestmark = pytest.mark.virtual_time
 SETTINGS = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 1_000}
@@ -79,7 +79,7 @@ async def test_the_age_of_a_record_is_that_of_its_hand_out(broker, monkeypatch):
         await consumer.getmany(timeout_ms=1_000)
         first, _ = taken(consumer)
         later_ms = wall_ms() + 3_600_000
-        monkeypatch.setattr("aiogroup.runtime.delivery.requests.wall_ms", lambda: later_ms)
+        monkeypatch.setattr("aiogroup._runtime.delivery.requests.wall_ms", lambda: later_ms)
         await consumer.getmany(timeout_ms=1_000)
         second, _ = taken(consumer)
     assert first.record_ages_ms.keys() == {"live"}

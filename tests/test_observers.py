@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from aiogroup import ConfigError, Consumer
-from aiogroup.telemetry import events
-from aiogroup.telemetry.observers import CAUSED_LIMIT, Observers
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.telemetry.observers import CAUSED_LIMIT, Observers
 
 BEAT = events.HeartbeatSent(1)
 

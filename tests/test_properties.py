@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import trustme
 
-from aiogroup.config import ConsumerConfig
-from aiogroup.errors import ConfigError
-from aiogroup.properties import (
+from aiogroup._command.properties import (
     assignors_of,
     check_group_protocol,
     consumer_settings,
@@ -15,6 +13,8 @@ from aiogroup.properties import (
     parse_properties,
     producer_settings,
 )
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import ConfigError
 from aiogroup.verifiable import consumer
 
 JAVA = "org.apache.kafka.clients.consumer."

@@ -422,7 +422,7 @@ def test_the_package_is_not_compiled_anew(pytestconfig, monkeypatch):
         patch.delitem(sys.modules, "aiogroup")  # as it is when pytest starts
         hook.mark_rewrite("aiogroup", "aiogroup_pytest")
     aiogroup_pytest.pytest_addoption(SimpleNamespace(rewrite_hook=hook))
-    assert hook.find_spec("aiogroup.values", aiogroup.__path__) is None
+    assert hook.find_spec("aiogroup._core.values", aiogroup.__path__) is None
     assert hook.find_spec("aiogroup_pytest", None) is not None
     aiogroup_pytest.pytest_addoption(SimpleNamespace())
 

@@ -13,7 +13,7 @@ import pytest
 from aiokafka.structs import TopicPartition
 
 from aiogroup import PartitionMetadata, Record, Records
-from aiogroup.native import IS_COMPILED, pure
+from aiogroup._core.native import IS_COMPILED, pure
 
 
 def test_a_batch_shows_how_much_of_what_it_holds():

@@ -15,7 +15,7 @@ import pytest
 from aiokafka.conn import AIOKafkaConnection
 from packaging.requirements import Requirement
 
-from aiogroup.runtime.net.connection import Connection
+from aiogroup._runtime.net.connection import Connection
 from tests.support.sources import Source, sources
 
 ROOT = Path(__file__).parents[1]
@@ -154,7 +154,7 @@ def attributes(tree: ast.ClassDef, *, only_set: bool) -> set[str]:
 THEIRS = attributes(tree_of(AIOKafkaConnection), only_set=True)
 OURS = tree_of(Connection)
 AUTHENTICATORS = {f"authenticator_{kind}" for kind in ("plain", "scram", "gssapi")}
-"""What `aiogroup/runtime/net/authentication.py` asks the connection for."""
+"""What `aiogroup/_runtime/net/authentication.py` asks the connection for."""
 
 
 def test_the_list_has_what_is_imported_and_no_more():

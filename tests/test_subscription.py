@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from aiokafka.structs import TopicPartition
 
-from aiogroup.cluster import Cluster, TopicInfo
+from aiogroup._core.cluster import Cluster, TopicInfo
+from aiogroup._core.subscription import Subscription
 from aiogroup.errors import ConfigError, IllegalStateError, InvalidTopicError
 from aiogroup.listener import ConsumerRebalanceListener, call_listener, check_listener
-from aiogroup.subscription import Subscription
 
 TP = TopicPartition("orders", 0)
 

@@ -17,9 +17,9 @@ import pytest
 import structlog
 
 from aiogroup import TopicPartition
-from aiogroup.telemetry import events
-from aiogroup.telemetry.health import Health, HealthStatus, Since
-from aiogroup.telemetry.log import Log
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.health import Health, HealthStatus, Since
+from aiogroup._runtime.telemetry.log import Log
 
 KINDS = [
     each

@@ -28,10 +28,11 @@ import aiokafka.structs
 import pytest
 
 import aiogroup
-from aiogroup import Consumer, Record, errors_for_mypy, structs, structs_for_checkers
+from aiogroup import Consumer, Record, structs
+from aiogroup._core import errors_for_mypy, structs_for_checkers
+from aiogroup._core.native import pure
+from aiogroup._core.typed import K, V
 from aiogroup.config import OBSOLETE, ConsumerConfig, ConsumerSettings
-from aiogroup.native import pure
-from aiogroup.typed import K, V
 
 ROOT = Path(__file__).parents[1]
 FILES = ["mistakes.py", "right.py", "kinds.py", "beside_aiokafka.py"]

@@ -1,4 +1,4 @@
-"""A class of `aiogroup.values` is to its users what `dataclasses` would have made of it."""
+"""A class of `aiogroup._core.values` is to its users what `dataclasses` would have made of it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import pytest
 
-import aiogroup.telemetry.events
-from aiogroup.protocol.messages import REQUESTS
-from aiogroup.telemetry.event import Event
-from aiogroup.values import dataclass
+from aiogroup._core.protocol.messages import REQUESTS
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.event import Event
+from aiogroup._core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ def test_only_frozen_classes_with_slots_are_made():
 
 
 def test_every_event_says_its_fields_and_can_be_pickled():
-    kinds = [each for each in vars(aiogroup.telemetry.events).values() if inspect.isclass(each)]
+    kinds = [each for each in vars(events).values() if inspect.isclass(each)]
     kinds = [each for each in kinds if issubclass(each, Event) and each is not Event]
     assert len(kinds) > 40
     for kind in kinds:

@@ -10,9 +10,9 @@ import os
 import pytest
 
 from aiogroup import Records, TopicPartition
+from aiogroup._runtime.shutdown import StopReport
 from aiogroup.errors import CommitFailedError, FencedInstanceIdError
 from aiogroup.records import Record
-from aiogroup.runtime.shutdown import StopReport
 from aiogroup.verifiable import consumer as tool
 from aiogroup.verifiable.process import Interrupt, Output
 from tests.support.contract import Group, Member

@@ -10,6 +10,14 @@ from typing import Final, Literal
 
 import anyio
 
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.event import Emit, Observer, name_and_text, repr_of
+from aiogroup._core.telemetry.health import HealthStatus
+from aiogroup._core.telemetry.record_observer import drop_what_is_over
+from aiogroup._core.values import dataclass
+from aiogroup._runtime.loop.clock import FOREVER_MS, Signal, now_ms
+from aiogroup._runtime.telemetry.log import Log
+from aiogroup._runtime.telemetry.observers import Observers
 from aiogroup.asgi.loop import Loop, NotAsyncError
 from aiogroup.asgi.probes import UNASSIGNED
 from aiogroup.asgi.restarts import Restarts, doubled_ms
@@ -25,15 +33,7 @@ from aiogroup.errors import (
     ProtocolError,
     RecordError,
 )
-from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Emit, Observer, name_and_text, repr_of
-from aiogroup.telemetry.health import HealthStatus
-from aiogroup.telemetry.log import Log
-from aiogroup.telemetry.observers import Observers
-from aiogroup.telemetry.record_observer import drop_what_is_over
-from aiogroup.values import dataclass
 
 __all__ = ["End", "Life", "Policy", "WhenDead", "WhenFenced", "emit_of"]
 

@@ -8,9 +8,9 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
+from aiogroup._core.telemetry.health import HealthStatus
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
-from aiogroup.telemetry.health import HealthStatus
 
 __all__ = ["Loop", "NotAsyncError"]
 

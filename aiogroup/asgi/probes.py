@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from aiogroup.telemetry.health import Health, HealthStatus
-from aiogroup.values import dataclass
+from aiogroup._core.telemetry.health import Health, HealthStatus
+from aiogroup._core.values import dataclass
 
 __all__ = ["Look", "Ready", "Snapshot"]
 

@@ -15,6 +15,13 @@ from typing import Final, Never
 
 import anyio
 
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.event import Observer, repr_of
+from aiogroup._core.telemetry.health import Health, Since
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms
+from aiogroup._runtime.loop.supervisor import Supervisor, start_task
+from aiogroup._runtime.telemetry.log import Log
+from aiogroup._runtime.telemetry.observers import Observers, checked_observers
 from aiogroup.asgi.application import Access, Application, Receive, Scope, Send
 from aiogroup.asgi.arguments import check_arguments
 from aiogroup.asgi.life import Follow, Life, Policy, WhenDead, WhenFenced
@@ -25,13 +32,6 @@ from aiogroup.asgi.probes import Ready, Snapshot
 from aiogroup.asgi.signals import hearing_sigterm
 from aiogroup.asgi.supervised import NOT_STARTED, START_FAILED, SupervisedLoop
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms
-from aiogroup.runtime.loop.supervisor import Supervisor, start_task
-from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Observer, repr_of
-from aiogroup.telemetry.health import Health, Since
-from aiogroup.telemetry.log import Log
-from aiogroup.telemetry.observers import Observers, checked_observers
 
 __all__ = ["Service"]
 

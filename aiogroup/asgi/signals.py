@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from aiogroup.runtime.loop.clock import running_loop
+from aiogroup._runtime.loop.clock import running_loop
 
 __all__ = ["hearing_sigterm", "is_sigterm_taken", "send_sigterm"]
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.event import Event
+from aiogroup._core.telemetry.figures import FiguresInSteps
+from aiogroup._core.telemetry.health import Health, HealthStatus, Since
+from aiogroup._runtime.loop.clock import now_ms
 from aiogroup.asgi.life import Life
 from aiogroup.asgi.probes import UNASSIGNED, Look
 from aiogroup.consumer import Consumer
 from aiogroup.errors import IllegalStateError
-from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Event
-from aiogroup.telemetry.figures import FiguresInSteps
-from aiogroup.telemetry.health import Health, HealthStatus, Since
 
 __all__ = ["NOT_STARTED", "START_FAILED", "SupervisedLoop"]
 

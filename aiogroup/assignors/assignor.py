@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
+from aiogroup._core.values import dataclass
 from aiogroup.structs import TopicPartition
-from aiogroup.values import dataclass
 
 Racks = Mapping[TopicPartition, frozenset[str]]
 """The racks that hold a replica of each partition (KIP-881). Empty if no member, or no broker, names its rack."""

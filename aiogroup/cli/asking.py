@@ -9,27 +9,27 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from aiogroup._core.cluster import Cluster
+from aiogroup._core.fetching.truncation import leader_of
+from aiogroup._core.membership.identity import Identity
+from aiogroup._core.membership.remedies import NOT_READY
+from aiogroup._core.offsets.commit_order import Commit
+from aiogroup._core.offsets.commit_plan import CommitEntry, Committed
+from aiogroup._core.offsets.commit_request import Again, Durable, codes_of, commit_request, verdict_of
+from aiogroup._core.offsets.committed_request import BY_NAME
+from aiogroup._core.protocol.errors import ErrorCode, lookup
+from aiogroup._core.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from aiogroup._core.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup._runtime.loop.clock import now_ms, within_ms
+from aiogroup._runtime.loop.retries import Retries
+from aiogroup._runtime.loop.supervisor import Supervisor
+from aiogroup._runtime.net.group_link import GroupLink, check_code
+from aiogroup._runtime.net.link import METADATA, Link
 from aiogroup.admin import described
 from aiogroup.cli.exits import NotDoneError
-from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, AuthenticationFailedError, named
-from aiogroup.fetching.truncation import leader_of
-from aiogroup.membership.identity import Identity
-from aiogroup.membership.remedies import NOT_READY
-from aiogroup.offsets.commit_order import Commit
-from aiogroup.offsets.commit_plan import CommitEntry, Committed
-from aiogroup.offsets.commit_request import Again, Durable, codes_of, commit_request, verdict_of
-from aiogroup.offsets.committed_request import BY_NAME
-from aiogroup.protocol.errors import ErrorCode, lookup
-from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
-from aiogroup.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
-from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aiogroup.runtime.loop.clock import now_ms, within_ms
-from aiogroup.runtime.loop.retries import Retries
-from aiogroup.runtime.loop.supervisor import Supervisor
-from aiogroup.runtime.net.group_link import GroupLink, check_code
-from aiogroup.runtime.net.link import METADATA, Link
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Asking", "asked"]

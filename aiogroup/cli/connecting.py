@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from aiogroup._command.properties import PREFIX, consumer_settings, is_connection, load_properties, of_environment
 from aiogroup.cli.arguments import file_read_by
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConfigError
-from aiogroup.properties import PREFIX, consumer_settings, is_connection, load_properties, of_environment
 
 __all__ = ["add_connection", "settings_of"]
 

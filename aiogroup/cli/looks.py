@@ -7,20 +7,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from aiogroup._core.cluster import Broker, Cluster
+from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.protocol.errors import lookup
+from aiogroup._core.protocol.messages.describe_groups import DescribedGroup
+from aiogroup._core.protocol.messages.list_groups import ListedGroup
+from aiogroup._core.protocol.messages.list_offsets import EARLIEST, LATEST
+from aiogroup._core.recovery.lane_starts import fold
+from aiogroup._core.recovery.ranges import Ranges, above, count
+from aiogroup._core.recovery.token import DoneRanges, Found, LogId, Token, read_committed, read_done, second_group_mark
 from aiogroup.admin import GroupMember, members_of
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.printing import tell
-from aiogroup.cluster import Broker, Cluster
 from aiogroup.errors import GroupAuthorizationError, GroupNotFoundError
-from aiogroup.offsets.commit_plan import Committed
-from aiogroup.protocol.errors import lookup
-from aiogroup.protocol.messages.describe_groups import DescribedGroup
-from aiogroup.protocol.messages.list_groups import ListedGroup
-from aiogroup.protocol.messages.list_offsets import EARLIEST, LATEST
-from aiogroup.recovery.lane_starts import fold
-from aiogroup.recovery.ranges import Ranges, above, count
-from aiogroup.recovery.token import DoneRanges, Found, LogId, Token, read_committed, read_done, second_group_mark
 from aiogroup.structs import TopicPartition
 
 __all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at", "look_once", "sum_of", "sum_of_lags"]

@@ -7,9 +7,9 @@ import select
 import sys
 from typing import Final, TextIO
 
+from aiogroup._command.printable import clean
+from aiogroup._core.cluster import Broker
 from aiogroup.admin import GroupMember
-from aiogroup.cluster import Broker
-from aiogroup.printable import clean
 
 __all__ = [
     "Output",

@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from aiogroup._core.recovery.ranges import Range, Ranges, above, below, count, subtract
 from aiogroup.cli.exits import NotDoneError
 from aiogroup.cli.looks import PartitionLook
-from aiogroup.recovery.ranges import Range, Ranges, above, below, count, subtract
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Change", "change_of", "read_file", "written_file"]

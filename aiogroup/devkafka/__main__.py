@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 
-from aiogroup.broker_command import add_topics, end_at_signals, ended, port, say, say_topics, tell, topics_of
+from aiogroup._command.broker import add_topics, end_at_signals, ended, port, say, say_topics, tell, topics_of
 from aiogroup.devkafka import up, warm
 from aiogroup.devkafka.cluster import Cluster
 from aiogroup.devkafka.errors import DevKafkaError

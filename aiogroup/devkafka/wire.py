@@ -1,6 +1,6 @@
 """Just enough of Kafka's protocol to see whether a broker is ready and to create a topic.
 
-Written separately from aiogroup/protocol on purpose: the tests' Kafka is started without the code under test.
+Written separately from aiogroup/_core/protocol on purpose: the tests' Kafka is started without the code under test.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import argparse
 import sys
 from threading import Event
 
-from aiogroup.broker_command import add_topics, count, end_at_signals, ended, port, say, say_topics, tell, topics_of
+from aiogroup._command.broker import add_topics, count, end_at_signals, ended, port, say, say_topics, tell, topics_of
 from aiogroup.embedded.broker import Broker
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.machine.static.draft import StaticMembership

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.machine.faults.moments import Ambush, Moment
@@ -16,7 +17,6 @@ from aiogroup.embedded.machine.faults.sites import look_at_site
 from aiogroup.embedded.machine.refusals import BrokerRefusal, whole_number
 from aiogroup.embedded.running import Running
 from aiogroup.embedded.views import MemberView
-from aiogroup.protocol.errors import ErrorCode
 
 __all__ = ["Faulting", "Handle"]
 

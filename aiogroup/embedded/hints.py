@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.find_coordinator import GROUP, FindCoordinatorRequest
-from aiogroup.protocol.messages.metadata import MetadataResponse
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.find_coordinator import GROUP, FindCoordinatorRequest
+from aiogroup._core.protocol.messages.metadata import MetadataResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from aiogroup._core.protocol.consumer_protocol import decode_subscription, read_assignment
 from aiogroup.errors import ProtocolError
-from aiogroup.protocol.consumer_protocol import decode_subscription, read_assignment
 from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args, get_type_hints
 
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.event import Event
+from aiogroup._core.values import dataclass
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Event
-from aiogroup.values import dataclass
 
 __all__ = ["VERSION", "Envelope", "EventsDropped", "ProcessStoodStill", "Sample", "columns", "event_classes"]
 
@@ -41,7 +41,7 @@ class Envelope:
 class Sample(Event):
     """What one consumer did in the last `interval_ms`, and how it is now. Counts restart with each sample.
 
-    `histograms` has for each name how many values each bucket holds (`aiogroup/telemetry/meter.py`). `bucket_step`
+    `histograms` has for each name how many values each bucket holds (`_core/telemetry/meter.py`). `bucket_step`
     is 1 unless the line would have been too long: then only every 2nd, 4th, ... bucket is used, and takes the values of
     those before it.
     """

@@ -7,17 +7,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from aiogroup._core.telemetry.event import Event
+from aiogroup._core.telemetry.events import EventLoopBlocked
+from aiogroup._core.telemetry.meter import Observed
+from aiogroup._runtime.loop.clock import mono_ms, wall_ms
+from aiogroup._runtime.loop.threads import Threads
 from aiogroup.errors import ConfigError
 from aiogroup.eventlog.columns import EventsDropped, ProcessStoodStill
 from aiogroup.eventlog.files import FileWriter, Rotation
 from aiogroup.eventlog.lines import Lines
 from aiogroup.eventlog.topic import Producer, TopicWriter
 from aiogroup.eventlog.watch import Watch
-from aiogroup.runtime.loop.clock import mono_ms, wall_ms
-from aiogroup.runtime.loop.threads import Threads
-from aiogroup.telemetry.event import Event
-from aiogroup.telemetry.events import EventLoopBlocked
-from aiogroup.telemetry.meter import Observed
 
 __all__ = ["EventLog"]
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from aiogroup._runtime.loop.clock import steady_ms, wall_ms
 from aiogroup.eventlog.witness import Witness
-from aiogroup.runtime.loop.clock import steady_ms, wall_ms
 
 __all__ = ["FileWriter", "Rotation"]
 

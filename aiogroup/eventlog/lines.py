@@ -9,11 +9,11 @@ import platform
 import re
 from typing import Any, Final
 
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.event import Event
+from aiogroup._core.telemetry.meter import coarser
 from aiogroup.eventlog.columns import VERSION, Sample
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Event
-from aiogroup.telemetry.meter import coarser
 
 __all__ = ["SAMPLE_BYTES", "Lines"]
 

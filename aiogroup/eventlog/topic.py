@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from aiogroup.runtime.loop.clock import timeout_ms
-from aiogroup.runtime.loop.supervisor import start_task
+from aiogroup._runtime.loop.clock import timeout_ms
+from aiogroup._runtime.loop.supervisor import start_task
 
 __all__ = ["Producer", "TopicWriter"]
 

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.event import Event
+from aiogroup._core.telemetry.figures import Figures, FiguresInSteps
+from aiogroup._core.telemetry.meter import Histogram, Meter, Observed
+from aiogroup._runtime.loop.clock import Alarm, now_ms, running_loop
 from aiogroup.config import ConsumerConfig
 from aiogroup.eventlog.columns import Sample
-from aiogroup.runtime.loop.clock import Alarm, now_ms, running_loop
-from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Event
-from aiogroup.telemetry.figures import Figures, FiguresInSteps
-from aiogroup.telemetry.meter import Histogram, Meter, Observed
 
 __all__ = ["COUNTED", "SETTINGS", "Watch"]
 

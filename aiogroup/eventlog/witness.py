@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from aiogroup.runtime.loop.clock import processor_ms, thread_ms
+from aiogroup._runtime.loop.clock import processor_ms, thread_ms
 
 __all__ = ["Witness"]
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import faststream.kafka
 
+from aiogroup._core.telemetry.event import Observer
+from aiogroup._runtime.loop.clock import now_ms
 from aiogroup.config import OBSOLETE
 from aiogroup.errors import ConfigError
 from aiogroup.faststream.consumer import StreamConsumer
 from aiogroup.faststream.process_message import ProcessMessage
-from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.settings import ConsumerSettings
-from aiogroup.telemetry.event import Observer
 
 __all__ = ["KafkaBroker"]
 

@@ -9,16 +9,16 @@ from typing import Any, Final, Unpack
 
 import anyio
 
+from aiogroup._core.telemetry.event import Observer
+from aiogroup._runtime.delivery.readers import is_request
+from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.shutdown import StopReport
 from aiogroup.consumer import Consumer
 from aiogroup.errors import AiogroupError, ConfigError, ConsumerStoppedError
 from aiogroup.faststream.messages import RawMessage, UnderWay
 from aiogroup.records import Record
-from aiogroup.runtime.delivery.readers import is_request
-from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.shutdown import StopReport
 from aiogroup.settings import ConsumerSettings
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry.event import Observer
 
 __all__ = ["StreamConsumer"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from faststream.kafka.message import KafkaRawMessage
 
+from aiogroup._runtime.loop.clock import Signal
 from aiogroup.consumer import Consumer
 from aiogroup.records import Record
-from aiogroup.runtime.loop.clock import Signal
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Acknowledging", "RawMessage", "UnderWay", "is_cancelled"]

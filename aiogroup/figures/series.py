@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
+from aiogroup._core.telemetry.counts import Durations
+from aiogroup._core.telemetry.figures import Figures, PartitionFigures
+from aiogroup._core.telemetry.health import HealthStatus
 from aiogroup.figures.families import FETCH, GROUP
-from aiogroup.telemetry.counts import Durations
-from aiogroup.telemetry.figures import Figures, PartitionFigures
-from aiogroup.telemetry.health import HealthStatus
 
 __all__ = ["Grain", "Reading", "Series", "Value", "bounded", "series_of"]
 

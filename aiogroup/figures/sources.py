@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
+from aiogroup._core.telemetry.figures import Figures, FiguresInSteps, HasFigures
+from aiogroup._runtime.loop.clock import Alarm, now_ms, running_loop, steady_ms
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
 from aiogroup.figures.series import Reading
-from aiogroup.runtime.loop.clock import Alarm, now_ms, running_loop, steady_ms
-from aiogroup.telemetry.figures import Figures, FiguresInSteps, HasFigures
 
 __all__ = ["Source", "Sources", "bring_up_to_date"]
 

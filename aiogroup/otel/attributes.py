@@ -6,9 +6,9 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from aiogroup._core.telemetry.record_observer import Whose
     from aiogroup.records import Record
     from aiogroup.structs import TopicPartition
-    from aiogroup.telemetry.record_observer import Whose
 
 __all__ = ["CLIENT_ID", "GROUP", "PARTITION", "SCHEMA_URL", "TOPIC", "AttributesOfRecords", "attributes_of"]
 

@@ -11,14 +11,14 @@ from typing import Any, Final, TypeAlias
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
+from aiogroup._core.telemetry.counts import BOUNDS_MS, Durations
+from aiogroup._core.telemetry.figures import HasFigures
+from aiogroup._runtime.loop.clock import steady_ms
 from aiogroup.consumer import Consumer
 from aiogroup.figures.families import FAMILIES, OF_ALL, Family
 from aiogroup.figures.series import Value, bounded
 from aiogroup.figures.sources import Sources, bring_up_to_date
 from aiogroup.otel.attributes import CLIENT_ID, GROUP, PARTITION, SCHEMA_URL, TOPIC
-from aiogroup.runtime.loop.clock import steady_ms
-from aiogroup.telemetry.counts import BOUNDS_MS, Durations
-from aiogroup.telemetry.figures import HasFigures
 
 __all__ = ["FiguresMetering", "metric_of"]
 

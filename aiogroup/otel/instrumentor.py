@@ -13,10 +13,10 @@ from typing import Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 
+from aiogroup._core.telemetry.event import Observer
+from aiogroup._runtime.telemetry.observers import checked_observers
 from aiogroup.consumer import Consumer
 from aiogroup.otel import Metering, Tracing
-from aiogroup.telemetry.event import Observer
-from aiogroup.telemetry.observers import checked_observers
 
 __all__ = ["AiogroupInstrumentor"]
 

@@ -12,10 +12,10 @@ from opentelemetry import metrics
 from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, AttributesOfRecords, attributes_of
 
 if TYPE_CHECKING:
+    from aiogroup._core.telemetry.event import Event
+    from aiogroup._core.telemetry.record_observer import End, Whose
     from aiogroup.records import Record, Records
     from aiogroup.structs import TopicPartition
-    from aiogroup.telemetry.event import Event
-    from aiogroup.telemetry.record_observer import End, Whose
 
 __all__ = ["Metering"]
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import context, propagate, trace
 from opentelemetry.propagators.textmap import Getter
 
+from aiogroup._core.telemetry.record_observer import Current, Headers, drop_what_is_over
 from aiogroup.otel.attributes import GROUP, PARTITION, SCHEMA_URL, TOPIC, AttributesOfRecords, attributes_of
-from aiogroup.telemetry.record_observer import Current, Headers, drop_what_is_over
 
 if TYPE_CHECKING:
+    from aiogroup._core.telemetry.event import Event
+    from aiogroup._core.telemetry.record_observer import End, Whose
     from aiogroup.records import Record, Records
-    from aiogroup.telemetry.event import Event
-    from aiogroup.telemetry.record_observer import End, Whose
 
 __all__ = ["LINKS_LIMIT", "Tracing"]
 

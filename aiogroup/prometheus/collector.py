@@ -13,14 +13,14 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from aiogroup._core.telemetry.figures import HasFigures
+from aiogroup._runtime.loop.clock import FOREVER_MS, running_loop
+from aiogroup._runtime.loop.threads import Threads
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
 from aiogroup.figures.sources import Sources
 from aiogroup.prometheus.process_sums import ProcessSums
 from aiogroup.prometheus.registered import Registered
-from aiogroup.runtime.loop.clock import FOREVER_MS, running_loop
-from aiogroup.runtime.loop.threads import Threads
-from aiogroup.telemetry.figures import HasFigures
 
 __all__ = ["Collector", "exposition"]
 

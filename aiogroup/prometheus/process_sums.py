@@ -7,9 +7,9 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from aiogroup._core.telemetry.counts import Durations
 from aiogroup.figures.families import FAMILIES, OF_ALL, Family
 from aiogroup.figures.series import Grain, Reading, series_of
-from aiogroup.telemetry.counts import Durations
 
 __all__ = ["ProcessSums"]
 

@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from aiogroup._core.telemetry.counts import BOUNDS_MS, Durations
 from aiogroup.figures.families import FAMILIES, OF_ALL
 from aiogroup.figures.series import Value, bounded
 from aiogroup.figures.sources import Sources, bring_up_to_date
-from aiogroup.telemetry.counts import BOUNDS_MS, Durations
 
 __all__ = ["Registered"]
 

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aiogroup._command.printable import document, table
+from aiogroup._command.properties import PREFIX
+from aiogroup._core.recovery.ranges import count
 from aiogroup.errors import AiogroupError, ConfigError
-from aiogroup.printable import document, table
-from aiogroup.properties import PREFIX
-from aiogroup.recovery.ranges import count
 from aiogroup.spark.access import Access, cluster_of
 from aiogroup.spark.drain import ROUND_RECORDS, SESSION_TIMEOUT_MS, check_keep, check_sizes, drain, standing_of
 from aiogroup.spark.isolation import Failed

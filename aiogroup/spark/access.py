@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from aiogroup._command.properties import PREFIX, consumer_settings, load_properties, of_environment
 from aiogroup.config import ConsumerConfig, check_topic_name
 from aiogroup.errors import ConfigError
-from aiogroup.properties import PREFIX, consumer_settings, load_properties, of_environment
 
 __all__ = ["Access", "cluster_of"]
 

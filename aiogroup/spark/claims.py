@@ -14,10 +14,10 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from aiogroup._runtime.loop.clock import Signal, are_done, now_ms, sleep_ms
+from aiogroup._runtime.loop.supervisor import start_task
 from aiogroup.consumer import Consumer
 from aiogroup.errors import AiogroupError, CommitFailedError, RebalanceInProgressError
-from aiogroup.runtime.loop.clock import Signal, are_done, now_ms, sleep_ms
-from aiogroup.runtime.loop.supervisor import start_task
 from aiogroup.spark.access import Access
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 

@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 
-from aiogroup.recovery.ranges import Ranges
-from aiogroup.recovery.token import LogId
+from aiogroup._core.recovery.ranges import Ranges
+from aiogroup._core.recovery.token import LogId
 
 __all__ = ["Current", "at_work", "current"]
 

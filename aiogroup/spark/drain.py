@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from aiogroup._core.recovery.ranges import Range, Ranges, count, subtract, union
+from aiogroup._core.recovery.token import LogId
+from aiogroup._runtime.loop.clock import sleep_ms, steady_ms
 from aiogroup.admin import list_members
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, ConfigError
-from aiogroup.recovery.ranges import Range, Ranges, count, subtract, union
-from aiogroup.recovery.token import LogId
-from aiogroup.runtime.loop.clock import sleep_ms, steady_ms
 from aiogroup.spark.access import Access
 from aiogroup.spark.claims import IDLE_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Claims
 from aiogroup.spark.completeness import WatchedByListener

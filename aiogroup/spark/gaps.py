@@ -11,14 +11,14 @@ from dataclasses import astuple, dataclass
 from operator import add
 from typing import Final, NamedTuple
 
+from aiogroup._core.fetching.records.batches import Batch, LegacyBatch, frame_bytes, read_batch
+from aiogroup._core.protocol.errors import lookup
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._runtime.loop.clock import within_ms
+from aiogroup._runtime.net.link import FETCH, Link
 from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
 from aiogroup.errors import BrokerError
-from aiogroup.fetching.records.batches import Batch, LegacyBatch, frame_bytes, read_batch
-from aiogroup.protocol.errors import lookup
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.runtime.loop.clock import within_ms
-from aiogroup.runtime.net.link import FETCH, Link
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import IncompleteError
 from aiogroup.structs import TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from aiogroup.recovery.ranges import Ranges
+from aiogroup._core.recovery.ranges import Ranges
 from aiogroup.spark.slices import Slice
 from aiogroup.structs import TopicPartition
 

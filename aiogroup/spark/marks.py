@@ -14,8 +14,8 @@ from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from aiogroup.recovery.ranges import Range, Ranges, join, read, subtract, union
-from aiogroup.recovery.token import LogId
+from aiogroup._core.recovery.ranges import Range, Ranges, join, read, subtract, union
+from aiogroup._core.recovery.token import LogId
 
 __all__ = ["LaterMarkError", "Mark", "Offsets", "held", "of_delta", "of_iceberg", "without"]
 

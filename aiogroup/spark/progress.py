@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aiogroup.recovery.ranges import Ranges
+from aiogroup._core.recovery.ranges import Ranges
 from aiogroup.spark.gaps import Missing
 from aiogroup.spark.isolation import Failed
 from aiogroup.spark.standing import Lagging

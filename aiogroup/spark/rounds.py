@@ -8,8 +8,8 @@ from itertools import groupby
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
-from aiogroup.recovery.ranges import Range, join
-from aiogroup.runtime.loop.clock import steady_ms
+from aiogroup._core.recovery.ranges import Range, join
+from aiogroup._runtime.loop.clock import steady_ms
 from aiogroup.spark.progress import RoundProgress
 from aiogroup.spark.session import is_remote
 from aiogroup.spark.slices import Slice

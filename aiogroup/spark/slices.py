@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from itertools import accumulate
 from typing import Final
 
-from aiogroup.recovery.ranges import Range, Ranges, above, below, count, subtract
+from aiogroup._core.recovery.ranges import Range, Ranges, above, below, count, subtract
 from aiogroup.spark.standing import Pending
 from aiogroup.structs import TopicPartition
 

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from aiogroup.admin import list_members, members_in
-from aiogroup.cluster import Cluster
-from aiogroup.consumer import Consumer
-from aiogroup.errors import TopicAuthorizationError
-from aiogroup.offsets.commit_plan import Committed
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.recovery.ranges import Ranges, above, below, count, subtract
-from aiogroup.recovery.token import (
+from aiogroup._core.cluster import Cluster
+from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.recovery.ranges import Ranges, above, below, count, subtract
+from aiogroup._core.recovery.token import (
     DoneRanges,
     HandOffNote,
     LogId,
@@ -28,8 +25,11 @@ from aiogroup.recovery.token import (
     second_group_mark,
     write_done,
 )
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
-from aiogroup.runtime.net.group_link import GroupLink, check_code, from_outside
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms, wall_ms
+from aiogroup._runtime.net.group_link import GroupLink, check_code, from_outside
+from aiogroup.admin import list_members, members_in
+from aiogroup.consumer import Consumer
+from aiogroup.errors import TopicAuthorizationError
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import (
     CatchupGroupError,

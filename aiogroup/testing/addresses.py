@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final, NamedTuple
 
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.protocol.schema import Request
 from aiogroup.embedded.messages.cluster import DescribeClusterRequest
 from aiogroup.embedded.messages.produce import ProduceRequest
-from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.protocol.schema import Request
 
 __all__ = ["Teller", "teller_of"]
 

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
+from aiogroup._core.protocol import decode_response, encode_request
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
 from aiogroup.errors import AiogroupError, ConnectionLostError, ProtocolError
-from aiogroup.protocol import decode_response, encode_request
-from aiogroup.protocol.messages.metadata import MetadataRequest
 
 __all__ = ["Address", "ask_nodes", "framed", "read_frame"]
 

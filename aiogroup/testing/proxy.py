@@ -16,11 +16,11 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
 
+from aiogroup._core.protocol import RequestHeader, decode_request_header, decode_response, encode_response
+from aiogroup._core.protocol.messages import REQUESTS
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConfigError, ProtocolError
-from aiogroup.protocol import RequestHeader, decode_request_header, decode_response, encode_response
-from aiogroup.protocol.messages import REQUESTS
-from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.testing.addresses import Teller, teller_of
 from aiogroup.testing.frames import Address, ask_nodes, framed, read_frame
 from aiogroup.testing.rules import (

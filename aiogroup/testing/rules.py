@@ -12,8 +12,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, get_args
 
-from aiogroup.protocol import Request, RequestHeader, Response, decode_request, decode_response, encode_response
-from aiogroup.protocol.messages import REQUESTS
+from aiogroup._core.protocol import Request, RequestHeader, Response, decode_request, decode_response, encode_response
+from aiogroup._core.protocol.messages import REQUESTS
 from aiogroup.testing.frames import framed
 
 __all__ = ["CUT", "DROPPED", "Api", "Damage", "Exchange", "Raw", "Rule", "RuleBook", "api_key", "corrupted"]

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, Final
 
+from aiogroup._command.properties import assignors_of, check_group_protocol, consumer_settings
+from aiogroup._runtime.loop.clock import wall_ms
 from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
 from aiogroup.errors import AiogroupError, ConfigError, ConnectionLostError, FencedInstanceIdError
-from aiogroup.properties import assignors_of, check_group_protocol, consumer_settings
 from aiogroup.records import Record, Records
-from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.structs import TopicPartition
 from aiogroup.verifiable.process import Arguments, Interrupt, Output, keep_trying, read_config, run
 

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
+from aiogroup._command.properties import load_properties
+from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms, wall_ms
 from aiogroup.errors import ConfigError
-from aiogroup.properties import load_properties
-from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms, wall_ms
 
 __all__ = ["Arguments", "Interrupt", "Output", "keep_trying", "read_config", "run"]
 

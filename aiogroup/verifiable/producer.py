@@ -15,9 +15,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import DefaultPartitioner
 
+from aiogroup._command.properties import producer_settings
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.errors import AiogroupError
-from aiogroup.properties import producer_settings
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.verifiable.process import Arguments, Interrupt, Output, keep_trying, read_config, run
 
 __all__ = ["VerifiableProducer", "main"]

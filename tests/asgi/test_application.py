@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from aiogroup import Consumer, HealthStatus
+from aiogroup._core.telemetry.health import Health
 from aiogroup.asgi import Loop, Service
 from aiogroup.asgi.application import Application
 from aiogroup.asgi.probes import PLAIN_WHY, Look, Snapshot
-from aiogroup.telemetry.health import Health
 from tests.support.asgi import get
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from aiogroup import TopicPartition
+from aiogroup._core.telemetry import events
 from aiogroup.asgi.page.journal import EVENTS_CHARS, EVENTS_COUNT, SAMPLES_COUNT, Journal, LagSample, plain
 from aiogroup.asgi.page.timeline import Timeline
-from aiogroup.telemetry import events
 
 TPS = tuple(TopicPartition("orders", number) for number in range(1_000))
 RESERVED = {"number", "at_ms", "event", "level", "loop", "group", "client_id", "command", "version"}

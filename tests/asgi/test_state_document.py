@@ -9,10 +9,10 @@ import itertools
 import pytest
 
 from aiogroup import Consumer, RecordDeserializationError
+from aiogroup._core.protocol.consumer_protocol import Assignment, TopicPartitions, encode_assignment
+from aiogroup._runtime.loop import clock
 from aiogroup.asgi import Loop, Service
 from aiogroup.embedded import Broker, run_virtual
-from aiogroup.protocol.consumer_protocol import Assignment, TopicPartitions, encode_assignment
-from aiogroup.runtime.loop import clock
 from tests.support.asgi import get, get_raw, logged
 
 MINUTE_S = 60

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from aiokafka.structs import TopicPartition
 
+from aiogroup._core.membership.classic.requests import read_subscription, write_subscription
 from aiogroup.assignors import BY_NAME, Held
 from aiogroup.assignors.checks import run
-from aiogroup.membership.classic.requests import read_subscription, write_subscription
 
 GOLDEN = Path(__file__).parent / "golden" / "java_assignments.jsonl.gz"
 

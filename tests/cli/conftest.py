@@ -13,9 +13,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from aiogroup.__main__ import main
+from aiogroup._core.recovery.ranges import Range
+from aiogroup._core.recovery.token import LogId, Token, write_committed
 from aiogroup.cli.asking import asked
-from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.token import LogId, Token, write_committed
 
 HIDDEN = (
     (re.compile(r"(?<=127\.0\.0\.1:)\d{5}"), "PORT-"),

@@ -13,12 +13,12 @@ import pytest
 
 import aiogroup
 from aiogroup.__main__ import main
+from aiogroup._command.properties import load_properties
 from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, partitions, positive
 from aiogroup.cli.commands.events import add as add_events
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.parser import make_parser
 from aiogroup.errors import ConfigError
-from aiogroup.properties import load_properties
 
 WHERE = ["--bootstrap-server", "127.0.0.1:1"]
 GROUP = [*WHERE, "--group", "billing"]

@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from aiogroup.__main__ import main
+from aiogroup._core.telemetry.events import HeartbeatSent, RebalanceStarted
 from aiogroup.asgi.page.journal import Journal
-from aiogroup.telemetry.events import HeartbeatSent, RebalanceStarted
 
 EVENTS = [
     {"number": 1, "event": "rebalance_completed", "level": "info", "at_ms": 5, "group": "billing"},

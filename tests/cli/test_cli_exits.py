@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from aiogroup._core.telemetry.events import SlowDecoder, TopicMissing
+from aiogroup._runtime.telemetry.log import Log
 from aiogroup.cli.run import telling
-from aiogroup.telemetry.events import SlowDecoder, TopicMissing
-from aiogroup.telemetry.log import Log
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60

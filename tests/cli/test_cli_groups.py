@@ -9,11 +9,8 @@ import pytest
 
 from aiogroup import Consumer, TopicPartition
 from aiogroup.__main__ import main
-from aiogroup.cli.asking import asked
-from aiogroup.cli.looks import PartitionLook
-from aiogroup.embedded import stable
-from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.token import (
+from aiogroup._core.recovery.ranges import Range
+from aiogroup._core.recovery.token import (
     DoneRanges,
     HandOffNote,
     LogId,
@@ -22,6 +19,9 @@ from aiogroup.recovery.token import (
     write_committed,
     write_done,
 )
+from aiogroup.cli.asking import asked
+from aiogroup.cli.looks import PartitionLook
+from aiogroup.embedded import stable
 from tests.cli.shapes import check
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from aiogroup._command.printable import clean, document, shown, table
 from aiogroup.cli.printing import duration
-from aiogroup.printable import clean, document, shown, table
 from tests.cli.shapes import SHAPES, names_in
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"

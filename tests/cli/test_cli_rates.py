@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aiogroup import TopicPartition
+from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup.cli.looks import PartitionLook
 from aiogroup.cli.rates import RATE_MS, Rate, Rates, sum_of_rates
-from aiogroup.offsets.commit_plan import Committed
 
 TP = TopicPartition("orders", 0)
 

@@ -8,13 +8,13 @@ import threading
 import pytest
 
 from aiogroup import Consumer, TopicPartition
+from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.recovery.ranges import Range
+from aiogroup._core.recovery.token import Found, Token
 from aiogroup.cli.exits import NotDoneError
 from aiogroup.cli.looks import PartitionLook
 from aiogroup.cli.reset_plan import Change, change_of, read_file, written_file
 from aiogroup.embedded import asked, stable
-from aiogroup.offsets.commit_plan import Committed
-from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.token import Found, Token
 from tests.cli.shapes import check
 
 TP = TopicPartition("orders", 0)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup.delivery.delivery import Delivery
-from aiogroup.delivery.queue import Supply
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.delivery.queue import Supply
+from aiogroup._core.fetching.lane import Bar
 from aiogroup.errors import NoOffsetForPartitionError, RecordDeserializationError
-from aiogroup.fetching.lane import Bar
 from tests.fetching import wire_batches
 from tests.support.effort import examples
 from tests.support.records import assigned, fetched, offsets, read_all, rest, tp

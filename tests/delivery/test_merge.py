@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from aiogroup.delivery.merge import NEVER_WAIT, Merge, MergeState, Sight, Waiting
+from aiogroup._core.delivery.merge import NEVER_WAIT, Merge, MergeState, Sight, Waiting
+from aiogroup._core.fetching.lane import Bar
+from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
 from aiogroup.errors import RecordDeserializationError, TimestampError
-from aiogroup.fetching.lane import Bar
-from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches
 from tests.support.effort import examples, third
 from tests.support.merge_scripts import differences, scripts

@@ -107,12 +107,12 @@ def planted(name, old, new):
     """
     modules = []
     for each in (MERGE, MERGING):
-        text = (ROOT / f"aiogroup/delivery/{each}.py").read_text()
+        text = (ROOT / f"aiogroup/_core/delivery/{each}.py").read_text()
         if each == name:
             if text.count(old) != 1:
                 raise LookupError(f"{old!r} is {text.count(old)} times in {each}.py")
             text = text.replace(old, new)
-        made = types.ModuleType(f"aiogroup.delivery.{each}")
+        made = types.ModuleType(f"aiogroup._core.delivery.{each}")
         exec(compile(text, f"{each}.py", "exec", dont_inherit=True), made.__dict__)
         modules.append(made)
     return tuple(modules)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.lane import Bar, LaneTally
+from aiogroup._core.fetching.range_cursor import BoundedDecoder, RangeCursor
+from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
 from aiogroup.config import ConsumerConfig
-from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import ConfigError, RecordDeserializationError
-from aiogroup.fetching.lane import Bar, LaneTally
-from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
-from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches
 from tests.support.effort import examples
 from tests.support.records import assigned, fetched, offsets, rest

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from aiogroup._core.protocol.framing import decode_response, encode_request
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
 from aiogroup.embedded.__main__ import FIRST_LINE, main
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
-from aiogroup.protocol.framing import decode_response, encode_request
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60

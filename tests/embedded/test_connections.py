@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.framing import encode_request
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
 from aiogroup.embedded.machine.observers import Observer
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.framing import encode_request
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.metadata import MetadataRequest
 from tests.support.embedded_clients import CLIENT_ID, Machine
 
 NAMED = ApiVersionsRequest(client_software_name="scripted", client_software_version="1")

@@ -6,11 +6,11 @@ import ast
 
 import pytest
 
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
 from aiogroup.embedded.machine.groups.group import GroupSettings
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.group_scripts import DEVKAFKA, SCRIPTS, PureCoordinator, Script, stable
 from tests.support.sources import sources
 

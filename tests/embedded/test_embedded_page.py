@@ -8,11 +8,11 @@ import re
 
 import pytest
 
+from aiogroup._core.protocol.framing import decode_response
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.embedded import Broker
 from aiogroup.embedded.machine.refusals import REFUSALS
 from aiogroup.embedded.messages.ranges import RANGES, REQUESTS
-from aiogroup.protocol.framing import decode_response
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from tests.support.sources import ROOT
 
 PAGE = ROOT / "docs/embedded.md"

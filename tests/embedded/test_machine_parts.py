@@ -15,15 +15,15 @@ from tests.support.sources import sources
 
 IMPURE = {"asyncio", "anyio", "socket", "time", "random", "threading", "logging", "datetime", "selectors", "concurrent"}
 MAY = (
-    "aiogroup.protocol",
-    "aiogroup.values",
+    "aiogroup._core.protocol",
+    "aiogroup._core.values",
     "aiogroup.embedded.machine",
     "aiogroup.embedded.messages",
 )
 RECORDS = "aiokafka.record"
 NOT_FOLLOWED = {
     "aiogroup.errors": "what the errors stand on is theirs: the types of aiokafka and of records, which they name",
-    "aiogroup.native": "the protocol's reading and writing of bytes; the cursor beside it, in Python, needs asyncio",
+    "aiogroup._core.native": "reads and writes bytes for the protocol; the cursor in Python needs asyncio",
 }
 
 
@@ -160,7 +160,7 @@ def imported(start):
 def test_the_machine_imports_the_protocol_records_and_what_is_pure_of_the_standard_library():
     """By the statements: the package's own `__init__`, which Python runs too, is not meant."""
     found = imported(("aiogroup.embedded.machine", "aiogroup.embedded.messages"))
-    assert {"aiogroup.protocol.codec", "heapq.heappush"} <= found.keys()
+    assert {"aiogroup._core.protocol.codec", "heapq.heappush"} <= found.keys()
     for module, importer in found.items():
         top = module.split(".")[0]
         if top == "aiogroup":

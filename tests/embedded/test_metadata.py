@@ -6,15 +6,15 @@ from uuid import UUID
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.machine.groups.coordinators import java_bucket, java_hash
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.messages.ranges import RANGES
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.embedded_clients import Machine
 
 NAMED = ApiVersionsRequest(client_software_name="scripted", client_software_version="1")

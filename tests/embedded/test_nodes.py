@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.embedded.machine.observers import Observer
 from aiogroup.embedded.machine.refusals import BrokerRefusal
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from tests.embedded.test_connections import NAMED, framed, joining
 from tests.support.embedded_clients import Machine
 

@@ -16,11 +16,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from aiogroup import Consumer
+from aiogroup._core.protocol.framing import decode_response, encode_request
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
 from aiogroup.embedded import Broker, BrokerRefusal
-from aiogroup.protocol.framing import decode_response, encode_request
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.metadata import MetadataRequest
 
 NAMED = ApiVersionsRequest(client_software_name="scripted", client_software_version="1")
 LIMIT_S = 120

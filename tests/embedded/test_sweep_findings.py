@@ -13,18 +13,18 @@ from random import Random
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from aiogroup.embedded import Broker
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.protocol.messages.offset_commit import (
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup._core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aiogroup.embedded import Broker
 from tests.support.embedded_clients import Machine
 from tests.support.group_scripts import reads
 

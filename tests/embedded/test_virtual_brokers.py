@@ -9,8 +9,8 @@ import aiokafka.client
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
+from aiogroup._runtime.loop import clock
 from aiogroup.embedded import Broker, BrokerRefusal, VirtualLoop, VirtualTimeError, run_virtual, virtual_time
-from aiogroup.runtime.loop import clock
 
 
 def clocks():

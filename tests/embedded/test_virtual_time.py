@@ -19,6 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from anyio import CancelScope, to_thread
 
 from aiogroup import Consumer
+from aiogroup._runtime.loop.clock import wall_ms
 from aiogroup.embedded import (
     Broker,
     BrokerRefusal,
@@ -35,7 +36,6 @@ from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.shell.virtual_loop import Clock
 from aiogroup.embedded.shell.virtual_network import VirtualNetwork
 from aiogroup.errors import ConnectionLostError, KafkaTimeoutError
-from aiogroup.runtime.loop.clock import wall_ms
 from tests.support.sources import ROOT
 
 LIMIT_S = 600

@@ -12,9 +12,9 @@ from contextlib import suppress
 import pytest
 
 from aiogroup import Consumer, ConsumerStoppedError, TopicPartition
+from aiogroup._core.telemetry.meter import bounds_of
 from aiogroup.embedded import stable
 from aiogroup.eventlog import EventLog
-from aiogroup.telemetry.meter import bounds_of
 
 pytestmark = pytest.mark.virtual_time
 

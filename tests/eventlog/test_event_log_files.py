@@ -15,8 +15,8 @@ from collections import Counter
 import pytest
 
 from aiogroup import ConfigError
+from aiogroup._core.telemetry import events
 from aiogroup.eventlog import EventLog, files
-from aiogroup.telemetry import events
 
 
 def lines_in(folder):

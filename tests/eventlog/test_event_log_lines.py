@@ -10,9 +10,9 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 
 from aiogroup import TopicPartition
+from aiogroup._core.telemetry import events
 from aiogroup.eventlog.columns import Envelope, EventsDropped, Sample, columns, event_classes
 from aiogroup.eventlog.lines import SAMPLE_BYTES, Lines
-from aiogroup.telemetry import events
 
 WHOSE = {"group": "billing", "client_id": "app", "consumer_number": 0, "member_id": "app-1"}
 SECRET = "s3cret-of-alice"

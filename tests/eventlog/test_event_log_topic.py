@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+from aiogroup._core.telemetry import events
 from aiogroup.eventlog import EventLog
-from aiogroup.telemetry import events
 
 
 class Producer:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aiogroup.telemetry.meter import Histogram, bounds_of, bucket_of, coarser
+from aiogroup._core.telemetry.meter import Histogram, bounds_of, bucket_of, coarser
 from tests.support.effort import examples
 
 # A busy machine may take seconds for an example.

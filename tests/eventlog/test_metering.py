@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiogroup.runtime.delivery.metering import MeteredGroup
-from aiogroup.telemetry.meter import Meter
+from aiogroup._core.telemetry.meter import Meter
+from aiogroup._runtime.delivery.metering import MeteredGroup
 
 
 class Group:
@@ -30,7 +30,7 @@ class Group:
 @pytest.fixture
 def metered(monkeypatch):
     now = SimpleNamespace(ms=0)
-    monkeypatch.setattr("aiogroup.runtime.delivery.metering.now_ms", lambda: now.ms)
+    monkeypatch.setattr("aiogroup._runtime.delivery.metering.now_ms", lambda: now.ms)
     tally = SimpleNamespace(handed_out_count=0)
     delivery = SimpleNamespace(settle=lambda: None, tallies={"live": tally})
     group, meter = Group(), Meter()

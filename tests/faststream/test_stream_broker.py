@@ -20,8 +20,8 @@ from faststream.specification import AsyncAPI
 
 import aiogroup.faststream
 from aiogroup import ConfigError, Consumer
+from aiogroup._core.telemetry.events import RebalanceCompleted
 from aiogroup.faststream import FastStreamMissingError, KafkaBroker, StreamConsumer
-from aiogroup.telemetry.events import RebalanceCompleted
 from tests.support.kafka import Ears
 
 READS = {"group_id": "g", "auto_offset_reset": "earliest"}

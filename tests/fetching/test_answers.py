@@ -6,17 +6,17 @@ import uuid
 
 import pytest
 
+from aiogroup._core.fetching.asking.answers import ask_for_whole, is_out_of_range, take
+from aiogroup._core.fetching.asking.remedies import FetchRemedy
+from aiogroup._core.fetching.asking.sessions import Asked
+from aiogroup._core.fetching.lane import LogBounds
+from aiogroup._core.fetching.partition import PositionState
+from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
+from aiogroup._core.fetching.target import UNKNOWN
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import EpochEndOffset, PartitionData
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import RecordTooLargeError
-from aiogroup.fetching.asking.answers import ask_for_whole, is_out_of_range, take
-from aiogroup.fetching.asking.remedies import FetchRemedy
-from aiogroup.fetching.asking.sessions import Asked
-from aiogroup.fetching.lane import LogBounds
-from aiogroup.fetching.partition import PositionState
-from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
-from aiogroup.fetching.target import UNKNOWN
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import EpochEndOffset, PartitionData
 from tests.fetching import wire_batches
 from tests.support.records import assigned
 

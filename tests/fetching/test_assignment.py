@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiogroup.fetching import assignment as assignments
-from aiogroup.fetching.assignment import Assignment
+from aiogroup._core.fetching import assignment as assignments
+from aiogroup._core.fetching.assignment import Assignment
 from tests.support.records import LATEST, tp
 
 

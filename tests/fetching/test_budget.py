@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.delivery.delivery import Delivery
-from aiogroup.fetching.lane import Bar
-from aiogroup.fetching.records.decode import SLICE_BYTES, PartitionDecoder
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.lane import Bar
+from aiogroup._core.fetching.records.decode import SLICE_BYTES, PartitionDecoder
 from tests.fetching import wire_batches
 from tests.support.records import assigned, fetched, offsets, read_all, tp
 

@@ -7,8 +7,8 @@ import gzip
 import cramjam
 import pytest
 
-from aiogroup.fetching.records.codecs import CodecError, inflate, with_header_checksum
-from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
+from aiogroup._core.fetching.records.codecs import CodecError, inflate, with_header_checksum
+from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
 from aiogroup.structs import TopicPartition
 from tests.fetching import wire_batches as w
 

@@ -11,9 +11,9 @@ import cramjam
 import pytest
 from aiokafka.structs import TopicPartition
 
-from aiogroup import native
-from aiogroup.fetching.range_cursor import BoundedDecoder
-from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
+from aiogroup._core import native
+from aiogroup._core.fetching.range_cursor import BoundedDecoder
+from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches as w
 
 TP = TopicPartition("orders", 3)

@@ -8,7 +8,7 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
+from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches as w
 from tests.support.effort import examples
 

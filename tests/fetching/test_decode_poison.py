@@ -13,9 +13,9 @@ from aiokafka.structs import TopicPartition
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from aiogroup._core.fetching.records.codecs import CodecError, inflate
+from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
 from aiogroup.errors import CorruptRecordError, RecordDeserializationError
-from aiogroup.fetching.records.codecs import CodecError, inflate
-from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches as w
 from tests.support.effort import examples
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup.fetching.epochs import MAX_RUNS, NO_EPOCH, Epochs
-from aiogroup.fetching.partition import Partition
+from aiogroup._core.fetching.epochs import MAX_RUNS, NO_EPOCH, Epochs
+from aiogroup._core.fetching.partition import Partition
 from tests.fetching import wire_batches as w
 from tests.support.effort import examples
 from tests.support.records import LATEST, fetched, tp

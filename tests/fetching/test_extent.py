@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup.fetching.records.extent import extent_of
+from aiogroup._core.fetching.records.extent import extent_of
 from tests.fetching import wire_batches as w
 from tests.support.effort import examples
 

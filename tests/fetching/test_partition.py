@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup._core.fetching.partition import Partition, PositionState
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import NoOffsetForPartitionError
-from aiogroup.fetching.partition import Partition, PositionState
 from tests.support.records import LATEST, fetched, tp
 
 

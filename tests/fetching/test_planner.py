@@ -6,12 +6,12 @@ import uuid
 
 import pytest
 
-from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.cluster import Broker, Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.asking.planner import Planner, node_for
+from aiogroup._core.fetching.lane import Bar
 from aiogroup.config import ConsumerConfig
-from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import OffsetOutOfRangeError
-from aiogroup.fetching.asking.planner import Planner, node_for
-from aiogroup.fetching.lane import Bar
 from tests.support.records import LATEST, assigned, fetched, read_all, tp
 
 MIB = 1024 * 1024

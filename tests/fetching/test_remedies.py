@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.fetching.asking.remedies import FetchRemedy, fetch_remedy_for
-from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup._core.fetching.asking.remedies import FetchRemedy, fetch_remedy_for
+from aiogroup._core.protocol.errors import ErrorCode as E
 
 REFRESHED = [
     E.NOT_LEADER_OR_FOLLOWER, E.REPLICA_NOT_AVAILABLE, E.KAFKA_STORAGE_ERROR, E.FENCED_LEADER_EPOCH,

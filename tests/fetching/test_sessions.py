@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aiogroup.fetching.asking.sessions import Asked, FetchSession, epoch_after
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup._core.fetching.asking.sessions import Asked, FetchSession, epoch_after
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode as E
 from tests.support.effort import examples
 from tests.support.records import tp
 

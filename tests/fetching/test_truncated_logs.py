@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
-from aiogroup.fetching.epochs import Epochs
-from aiogroup.fetching.partition import Partition, PositionState
-from aiogroup.fetching.truncation import (
+from aiogroup._core.cluster import Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.fetching.epochs import Epochs
+from aiogroup._core.fetching.partition import Partition, PositionState
+from aiogroup._core.fetching.truncation import (
     NO_LEADER,
     Action,
     Divergence,
@@ -26,9 +26,9 @@ from aiogroup.fetching.truncation import (
     must_check,
     narrow,
 )
-from aiogroup.offsets.commit_plan import Committed
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode as E
 from tests.fetching import wire_batches as w
 from tests.support.effort import examples
 from tests.support.records import LATEST, fetched, tp

@@ -11,7 +11,7 @@ from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.record._crecords.cutil import crc32c_cython
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from aiogroup.fetching.records.extent import extent_of
+from aiogroup._core.fetching.records.extent import extent_of
 
 PLAIN, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 TRANSACTIONAL, CONTROL, LOG_APPEND_TIME = 0x10, 0x20, 0x08

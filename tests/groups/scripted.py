@@ -10,11 +10,11 @@ import random
 from dataclasses import replace
 from typing import NamedTuple
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.framing import decode_request
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
+from aiogroup._core.protocol.schema import Request
 from aiogroup.embedded.shell.virtual_network import VirtualLine
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.framing import decode_request
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
-from aiogroup.protocol.schema import Request
 from tests.simulation.brokers import GROUP, Brokers
 from tests.simulation.loop import START_SECONDS, Process
 from tests.simulation.network import Network

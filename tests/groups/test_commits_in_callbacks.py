@@ -11,8 +11,8 @@ import asyncio
 import pytest
 
 from aiogroup import ConsumerStoppedError, TopicPartition
+from aiogroup._core.telemetry import events
 from aiogroup.embedded.views import committed_of
-from aiogroup.telemetry import events
 from tests.groups.scripted import TOPIC, sleep_ms
 from tests.simulation.brokers import GROUP
 from tests.support.group_members import until

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from aiogroup import Consumer
-from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.fetching import validator
-from aiogroup.runtime.net.link import COMMIT
+from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.fetching import validator
+from aiogroup._runtime.net.link import COMMIT
 
 TOPIC = "orders"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from tests.groups.scripted import SESSION_MS, TOPIC, sleep_ms
 from tests.support.group_members import named
 

@@ -13,14 +13,14 @@ from contextlib import suppress
 import pytest
 
 from aiogroup import CommitFailedError, TopicPartition
-from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup._core.telemetry import events
 from tests.groups.scripted import BEAT_MS, POLL_MS, SESSION_MS, TICKS_MS, TOPIC, sleep_ms
 from tests.support.group_members import until
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from aiogroup import FencedInstanceIdError, TopicPartition
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsRequest
+from aiogroup._core.telemetry import events
 from tests.groups.scripted import BEAT_MS, POLL_MS, SESSION_MS, TICKS_MS, TOPIC, WAY_MS, sleep_ms
 from tests.support.group_members import until
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiogroup import Consumer, TopicPartition
-from aiogroup.delivery.queue import Supply
+from aiogroup._core.delivery.queue import Supply
 
 TOPIC = "orders"
 TP = TopicPartition(TOPIC, 0)

@@ -9,8 +9,8 @@ import asyncio
 
 import pytest
 
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.embedded import virtual_time
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from tests.groups.scripted import SESSION_MS, TOPIC, Group, sleep_ms
 from tests.support import group_members
 from tests.support.group_members import until

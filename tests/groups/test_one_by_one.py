@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.telemetry import events
 from tests.groups.scripted import sleep_ms
 from tests.support.group_members import until
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from aiogroup import Consumer, TopicPartition
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.groups.scripted import TICKS_MS
 from tests.support.group_members import until
 

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from aiogroup import CommitFailedError, IllegalStateError, KafkaTimeoutError
-from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.telemetry import events
 from tests.groups.scripted import POLL_MS, TOPIC, sleep_ms
 from tests.support.group_members import named, until
 from tests.support.kafka import Listener

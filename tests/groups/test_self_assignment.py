@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aiogroup import StopReport
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.telemetry import events
 from tests.groups.scripted import TOPIC, sleep_ms
 from tests.support.group_members import named, until
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from aiogroup import CommitFailedError, ConsumerStoppedError, StopReport, TopicPartition
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest
+from aiogroup._core.telemetry import events
 from tests.groups.scripted import BEAT_MS, SESSION_MS, TOPIC, sleep_ms
 from tests.support.group_members import until
 

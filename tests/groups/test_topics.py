@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from aiogroup import ConsumerStoppedError, IllegalStateError, NoOffsetForPartitionError
-from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.runtime.loop.clock import wall_ms
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.loop.clock import wall_ms
 from tests.groups.scripted import POLL_MS, SESSION_MS, TOPIC, sleep_ms
 from tests.support.group_members import named, until
 

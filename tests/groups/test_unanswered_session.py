@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from aiogroup import HealthStatus, TopicPartition
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.telemetry import events
 from tests.groups.scripted import BEAT_MS, POLL_MS, SESSION_MS, TICKS_MS, TOPIC, sleep_ms
 from tests.support.group_members import until
 

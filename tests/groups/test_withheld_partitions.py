@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
+from aiogroup._core.protocol.messages.describe_groups import DescribeGroupsRequest
 from tests.groups.scripted import BEAT_MS, SESSION_MS, sleep_ms
 from tests.support.group_members import until
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.kafka import Ears, eventually, take_batch, turns
 
 COUNT = 5

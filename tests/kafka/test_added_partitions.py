@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.kafka import Ears, eventually, take
 
 MANUAL = {"enable_auto_commit": False}

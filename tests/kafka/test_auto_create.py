@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiogroup import Consumer
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.kafka import QUICK, Ears, Listener, eventually
 
 CREATES = {**QUICK, "allow_auto_create_topics": True}

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from aiogroup import ConfigError, Consumer, IllegalStateError, InvalidTopicError, OffsetAndMetadata, TopicPartition
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.kafka import Ears, take
 
 

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from aiogroup import Consumer
+from aiogroup._core.telemetry import events
 from aiogroup.errors import AiogroupError
-from aiogroup.telemetry import events
 from tests.support.group_members import Member, named, produce, running, shared_out, until
 from tests.support.nodes import bring_back, coordinator_of, load
 from tests.support.punctuality import lateness

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.abc import ConsumerRebalanceListener
 
 from aiogroup import AiogroupError, IllegalStateError
-from aiogroup.telemetry.events import (
+from aiogroup._core.telemetry.events import (
     HeartbeatAcknowledged,
     ListenerFailed,
     PartitionsLost,

@@ -16,11 +16,11 @@ from aiogroup import (
     OffsetAndMetadata,
     PollIntervalExceeded,
 )
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.runtime.offsets import committer
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.offsets import committer
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take, take_batch, turns, values
 

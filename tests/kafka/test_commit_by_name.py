@@ -13,7 +13,7 @@ import dataclasses
 import pytest
 
 from aiogroup import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaTimeoutError
-from aiogroup.protocol.errors import ErrorCode
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.testing import Proxy
 from tests.support.kafka import Listener, eventually, turns
 from tests.support.reading import producing

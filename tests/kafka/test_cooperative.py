@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from aiogroup import errors
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup._core.telemetry import events
 from aiogroup.testing import CUT, Proxy
 from tests.support.group_members import Member, named, produce, running, shared_out, until
 

@@ -8,8 +8,8 @@ import struct
 import pytest
 
 from aiogroup import RecordTooLargeError, TopicPartition
-from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.telemetry.events import FetchFailed
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.telemetry.events import FetchFailed
 from aiogroup.testing import Proxy
 from tests.kafka.test_fetching_errors import VALUES, _spoil_records
 from tests.support.kafka import Ears, eventually, turns

@@ -18,11 +18,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from aiogroup import ConfigError, Consumer, IllegalStateError, RecordDeserializationError, dead_letters
+from aiogroup._core.telemetry.events import DeadLetterFailed, DeadLetterSent
 from aiogroup.dead_letters import DeadLetters
 from aiogroup.errors import ConsumerStoppedError, DeadLetterError
 from aiogroup.otel import Tracing
 from aiogroup.schemas import Decoder
-from aiogroup.telemetry.events import DeadLetterFailed, DeadLetterSent
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, eventually, take, take_batch, turns
 

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from aiogroup.telemetry.events import RecordRedelivered
+from aiogroup._core.telemetry.events import RecordRedelivered
 from tests.support.kafka import Ears, eventually, take, take_batch, turns, values
 
 

@@ -14,7 +14,7 @@ from aiogroup import (
     OffsetOutOfRangeError,
     RecordDeserializationError,
 )
-from aiogroup.telemetry.events import PollIntervalExceeded
+from aiogroup._core.telemetry.events import PollIntervalExceeded
 from tests.support.kafka import Ears, Listener, eventually, take, take_batch, turns, values
 
 

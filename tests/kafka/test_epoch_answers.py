@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aiogroup import LogTruncationError, TopicAuthorizationError
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.messages.fetch import EpochEndOffset, FetchRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
-from aiogroup.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from aiogroup.telemetry.events import FetchFailed, LogTruncated, OffsetReset
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.fetch import EpochEndOffset, FetchRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest
+from aiogroup._core.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from aiogroup._core.telemetry.events import FetchFailed, LogTruncated, OffsetReset
 from aiogroup.testing import CUT, Proxy
 from tests.support.kafka import Ears, eventually, take
 

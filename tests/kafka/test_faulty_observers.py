@@ -8,7 +8,7 @@ import logging
 import pytest
 import structlog
 
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.kafka import Ears, eventually, take, turns
 
 KINDS = [

@@ -7,10 +7,10 @@ import dataclasses
 
 import pytest
 
-from aiogroup.protocol import decode_response, encode_request
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.telemetry.events import FetchFailed, FetchSessionLost
+from aiogroup._core.protocol import decode_response, encode_request
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.telemetry.events import FetchFailed, FetchSessionLost
 from aiogroup.testing import CUT, Proxy
 from aiogroup.testing.frames import framed, read_frame
 from tests.support.kafka import Ears, Place, eventually, take_batch

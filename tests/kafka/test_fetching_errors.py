@@ -10,9 +10,9 @@ import struct
 import pytest
 
 from aiogroup import RecordDeserializationError, Records, TopicAuthorizationError, TopicPartition
-from aiogroup.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, PartitionData
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.telemetry.events import FetchFailed, OffsetReset
+from aiogroup._core.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, PartitionData
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.telemetry.events import FetchFailed, OffsetReset
 from aiogroup.testing import CUT, Proxy, Raw
 from tests.support.kafka import Ears, eventually
 from tests.support.reading import alone, fill, read

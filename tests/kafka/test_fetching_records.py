@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from aiogroup import RecordDeserializationError, TopicPartition
-from aiogroup.fetching.records.batches import Batch
+from aiogroup._core.fetching.records.batches import Batch
 from tests.support.java_tools import PERFORMANCE, run
 from tests.support.reading import alone, fill, producing, read
 

@@ -9,7 +9,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from aiogroup import Assignor, AssignorError
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.group_members import Member, named, produce, running, shared_out, until
 from tests.support.java_member import java_member
 

@@ -9,13 +9,13 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from aiogroup import GroupAuthorizationError, HealthStatus
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest
+from aiogroup._core.recovery.ranges import Range
+from aiogroup._core.recovery.token import DoneRanges, LogId, make_id, read_committed, second_group_mark, write_done
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.net.link import Link
 from aiogroup.config import ConsumerConfig
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
-from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.token import DoneRanges, LogId, make_id, read_committed, second_group_mark, write_done
-from aiogroup.runtime.net.link import Link
-from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually
 from tests.support.recovery import MANUAL, MODE, Reading, leave_at, written

@@ -11,9 +11,9 @@ from asyncio.subprocess import PIPE
 import pytest
 
 from aiogroup import CommitFailedError, FencedInstanceIdError
-from aiogroup.runtime.membership.heartbeat import Heartbeat
-from aiogroup.runtime.net.connection import Connection
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.membership.heartbeat import Heartbeat
+from aiogroup._runtime.net.connection import Connection
 from tests.support.group_members import Member, produce, running, shared_out, until
 from tests.support.member_process import spawned
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiogroup.telemetry.events import HeartbeatAcknowledged, HeartbeatMissed, PartitionsLost
+from aiogroup._core.telemetry.events import HeartbeatAcknowledged, HeartbeatMissed, PartitionsLost
 from tests.support.kafka import Ears, Place, eventually
 
 

@@ -31,10 +31,10 @@ from aiogroup import (
     Event,
     FencedInstanceIdError,
 )
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.events import RecordRedelivered
 from aiogroup.admin import list_members
 from aiogroup.schemas import RegistryUnavailableError
-from aiogroup.telemetry import events
-from aiogroup.telemetry.events import RecordRedelivered
 from tests.support.kafka import Ears, eventually
 
 ROOT = Path(__file__).parents[2]

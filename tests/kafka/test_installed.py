@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pytest
 
+from aiogroup._core.native import IS_COMPILED
 from aiogroup.devkafka.jars import aot_cache, cache_dir, classpath, java
 from aiogroup.devkafka.ports import free_ports
 from aiogroup.devkafka.waiting import wait_until
-from aiogroup.native import IS_COMPILED
 from tests.support.workers import by_one_worker
 from tests.test_readme import README, reading_from
 
@@ -77,7 +77,8 @@ WORK = """
 import asyncio, importlib.metadata
 from aiokafka import AIOKafkaProducer
 import aiogroup
-from aiogroup import Consumer, native
+from aiogroup import Consumer
+from aiogroup._core import native
 from aiogroup.embedded import Broker
 
 assert aiogroup.__version__ == importlib.metadata.version("aiogroup")
@@ -353,7 +354,7 @@ def test_pip_takes_the_wheel_without_c_where_no_other_fits(artifacts, tmp_path, 
     environment = Environment.made(tmp_path)
     environment.pip("--no-index", "--no-deps", "--find-links", index, "aiogroup")
     assert len(list(tmp_path.glob("environment/**/aiogroup/__init__.py"))) == 1
-    compiled = list(tmp_path.glob("environment/**/aiogroup/native/_native.*"))
+    compiled = list(tmp_path.glob("environment/**/aiogroup/_core/native/_native.*"))
     assert bool(compiled) == (only_for is None and IS_COMPILED)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from aiogroup import Lag, PartitionLag, PartitionMetadata
-from aiogroup.runtime.loop.clock import now_ms
+from aiogroup._runtime.loop.clock import now_ms
 from aiogroup.testing import Proxy
 from tests.support.kafka import Place, eventually, take, turns
 

@@ -8,13 +8,13 @@ import dataclasses
 import pytest
 
 from aiogroup import Consumer, TopicPartition
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from aiogroup._core.telemetry.events import FetchFailed, OffsetReset
 from aiogroup.devkafka import wire
 from aiogroup.devkafka.waiting import wait_until
-from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from aiogroup.telemetry.events import FetchFailed, OffsetReset
 from aiogroup.testing import CUT, Proxy
 from tests.support.kafka import Ears, eventually
 from tests.support.nodes import coordinator_of

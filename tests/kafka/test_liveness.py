@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from aiogroup import CommitFailedError, Consumer
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.group_members import Member, named, produce, running, shared_out, until
 from tests.support.member_process import spawned

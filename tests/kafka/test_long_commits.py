@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from aiogroup import BrokerError, OffsetAndMetadata
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.testing import Proxy
 from tests.support.kafka import eventually
 from tests.support.recovery import MANUAL, MODE, leave_at

@@ -13,13 +13,13 @@ import pytest
 
 from aiogroup import Consumer, GroupAuthorizationError, GroupNotFoundError, KafkaTimeoutError, MemberNotFoundError
 from aiogroup.__main__ import main
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.describe_groups import DescribeGroupsRequest
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.telemetry import events
 from aiogroup.admin import list_members, remove_members
 from aiogroup.errors import ConnectionLostError
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.group_members import Member, named, running, shared_out, until
 

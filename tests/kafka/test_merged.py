@@ -21,8 +21,8 @@ from aiogroup import (
     TimestampError,
     TopicPartition,
 )
-from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.loop.clock import now_ms
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, turns
 

@@ -7,15 +7,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from aiogroup.cluster import Broker
+from aiogroup._core.cluster import Broker
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._runtime.net.link import FETCH, Link
 from aiogroup.config import ConsumerConfig
-from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.runtime.net.link import FETCH, Link
 from aiogroup.testing import Proxy
 from aiogroup.testing.addresses import teller_of
 from tests.support.kafka import Place, eventually, take

@@ -12,11 +12,11 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from aiogroup import ConnectionLostError, HealthStatus, KafkaTimeoutError
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._runtime.net.link import COMMIT, FETCH, HEARTBEAT, JOIN, METADATA, Link
+from aiogroup._runtime.net.names import Names, open_socket
 from aiogroup.config import ConsumerConfig
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.runtime.net.link import COMMIT, FETCH, HEARTBEAT, JOIN, METADATA, Link
-from aiogroup.runtime.net.names import Names, open_socket
 from aiogroup.testing import Proxy
 from aiogroup.testing.addresses import teller_of
 from tests.support.kafka import eventually, take

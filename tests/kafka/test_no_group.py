@@ -8,8 +8,8 @@ import dataclasses
 import pytest
 
 from aiogroup import Consumer, IllegalOperation, IllegalStateError
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import QUICK, Ears, eventually, take
 

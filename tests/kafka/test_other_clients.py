@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from aiogroup.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.messages.fetch import FetchRequest
 from aiogroup.testing import Proxy
 from tests.support.kafka import eventually
 

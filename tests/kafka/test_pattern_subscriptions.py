@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.group_members import Member, until
 
 OFTEN_MS, SELDOM_MS = 500, 300_000

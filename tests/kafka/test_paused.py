@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.kafka import Ears, eventually
 
 LIMIT_MS = 1_500

@@ -10,10 +10,10 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from aiogroup import Consumer, NoOffsetForPartitionError, OffsetOutOfRangeError, TopicPartition
-from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
-from aiogroup.telemetry.events import OffsetReset, PositionFromPolicy
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest
+from aiogroup._core.telemetry.events import OffsetReset, PositionFromPolicy
 from aiogroup.testing import CUT, Proxy
 from tests.support.kafka import Ears, eventually
 from tests.support.reading import alone, fill, producing, read

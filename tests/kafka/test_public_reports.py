@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 
 from aiogroup import KafkaTimeoutError, TopicPartition, UnknownTopicOrPartitionError
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take
 

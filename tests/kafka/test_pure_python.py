@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-WHY = "from aiogroup.native.diagnosis import why_not_compiled as why; print(why().why if why() is not None else '')"
+WHY = (
+    "from aiogroup._core.native.diagnosis import why_not_compiled as why; print(why().why if why() is not None else '')"
+)
 PROGRAM = """
 import asyncio, sys
 from aiogroup import Consumer

@@ -12,11 +12,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from aiogroup import Consumer
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.net.link import COMMIT, FETCH, HEARTBEAT, JOIN, METADATA, Link
 from aiogroup.config import ConsumerConfig
 from aiogroup.devkafka import Cluster, unsecured_jws
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.runtime.net.link import COMMIT, FETCH, HEARTBEAT, JOIN, METADATA, Link
-from aiogroup.telemetry import events
 from tests.kafka.conftest import START_MS, USERS
 from tests.support.group_members import Member, produce, running, shared_out, until
 from tests.support.kafka import Ears

@@ -10,9 +10,9 @@ import pytest
 from aiokafka.admin import RecordsToDelete
 
 from aiogroup import IllegalStateError, RecordDeserializationError
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take_batch
 from tests.support.recovery import MANUAL, MODE, Reading, committed_with, lanes_of, leave_at, pending_of, written

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiogroup import Consumer
-from aiogroup.telemetry.events import LogTruncated
+from aiogroup._core.telemetry.events import LogTruncated
 from tests.support.kafka import QUICK, Ears
 from tests.support.reading import fill
 from tests.support.recovery import MANUAL, MODE, Reading

@@ -31,11 +31,11 @@ from aiogroup import (
     TopicAuthorizationError,
     TopicPartition,
 )
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.telemetry.events import HeartbeatAcknowledged
+from aiogroup._runtime.net.group_link import from_outside
 from aiogroup.config import ConsumerConfig
 from aiogroup.devkafka import Cluster, unsecured_jws
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.runtime.net.group_link import from_outside
-from aiogroup.telemetry.events import HeartbeatAcknowledged
 from tests.support.kafka import Ears, eventually
 from tests.support.workers import by_one_worker
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiogroup import RecordDeserializationError
-from aiogroup.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.messages.fetch import FetchRequest
 from aiogroup.testing import Proxy
 from tests.support.kafka import eventually
 from tests.support.reading import read

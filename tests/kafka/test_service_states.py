@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from aiogroup import Consumer, ConsumerRebalanceListener
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.asgi import Loop, Service
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.testing import Proxy
 from tests.support.asgi import probed
 from tests.support.kafka import QUICK, Place, eventually

@@ -20,7 +20,8 @@ from aiokafka.structs import OffsetAndMetadata
 from anyio.from_thread import start_blocking_portal
 
 from aiogroup import ConfigError, GroupError, RecordDeserializationError, TopicPartition
-from aiogroup.recovery.token import read_done
+from aiogroup._core.recovery.token import read_done
+from aiogroup._core.telemetry import events
 from aiogroup.spark import (
     ClaimLostError,
     IncompleteError,
@@ -37,7 +38,6 @@ from aiogroup.spark.completeness import WatchedByListener
 from aiogroup.spark.gaps import Gap, explain
 from aiogroup.spark.readers import reading_of
 from aiogroup.spark.slices import pieces_of
-from aiogroup.telemetry import events
 from tests.support.kafka import Ears, eventually
 from tests.support.recovery import MODE
 from tests.support.spark import access, commit_explicitly, leave_behind, members_of, place_of, run

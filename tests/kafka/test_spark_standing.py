@@ -11,7 +11,7 @@ import json
 import pytest
 from aiokafka.structs import OffsetAndMetadata
 
-from aiogroup.properties import consumer_settings
+from aiogroup._command.properties import consumer_settings
 from aiogroup.spark import CatchupGroupError, IsolationLevelError, NotHandedOffError, pending_ranges
 from aiogroup.spark import __main__ as command
 from aiogroup.spark.access import Access, cluster_of

@@ -15,7 +15,7 @@ from tests.support.spark import why_no_spark
 ROOT = Path(__file__).parents[2]
 AS_A_USER = """
 import runpy
-from aiogroup.runtime.membership import loop_watchdog
+from aiogroup._runtime.membership import loop_watchdog
 loop_watchdog.TICK_MS = 5_000  # half of a calm day's work is the watchdog's
 runpy.run_path("examples/tune_timeouts.py", run_name="__main__")
 """

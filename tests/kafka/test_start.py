@@ -16,10 +16,10 @@ from aiogroup import (
     KafkaTimeoutError,
     StopReport,
 )
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._runtime.net import link
 from aiogroup.admin import list_members
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.runtime.net import link
 from aiogroup.testing import Proxy
 from tests.support.kafka import eventually, take, turns
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from aiogroup import FencedInstanceIdError
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.group_members import Member, produce, running, shared_out, until
 
 BEAT_MS = 200

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from aiogroup import DuplicateStaticMember, FencedInstanceIdError
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.group_members import Member, produce, running, shared_out, until
 from tests.support.java_member import java_member
 from tests.support.kafka import Place

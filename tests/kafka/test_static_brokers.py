@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from tests.support.group_members import Member, running, shared_out, until
 from tests.support.nodes import bring_back, coordinator_of, load
 

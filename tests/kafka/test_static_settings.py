@@ -9,13 +9,13 @@ import time
 import pytest
 
 from aiogroup import InvalidSessionTimeoutError
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup._core.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.group_members import Member, produce, running, shared_out, until
 

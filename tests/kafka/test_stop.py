@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from aiogroup import AiogroupError, ConnectionLostError, ConsumerStoppedError, StopReport
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, Place, eventually, take, turns
 from tests.support.punctuality import timed

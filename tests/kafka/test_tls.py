@@ -13,8 +13,8 @@ import pytest
 import trustme
 
 from aiogroup import ConnectionLostError
+from aiogroup._runtime.net.link import METADATA, Link
 from aiogroup.config import ConsumerConfig
-from aiogroup.runtime.net.link import METADATA, Link
 
 OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 NOW, DAY = datetime.now(UTC), timedelta(days=1)

@@ -12,25 +12,25 @@ from uuid import UUID
 import pytest
 
 from aiogroup import CommitFailedError
-from aiogroup.config import ConsumerConfig
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.protocol.messages.offset_commit import (
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from aiogroup.protocol.messages.offset_fetch import (
+from aiogroup._core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from aiogroup.runtime.net.link import COMMIT, Link
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.net.link import COMMIT, Link
+from aiogroup.config import ConsumerConfig
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take_batch
 from tests.support.recovery import MANUAL, MODE, leave_at, written

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from aiogroup import BrokerError
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take
 from tests.support.recovery import MANUAL, MODE, leave_at

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiogroup import Consumer, TopicPartition
-from aiogroup.telemetry.events import OffsetReset
+from aiogroup._core.telemetry.events import OffsetReset
 from tests.support.kafka import Ears, eventually
 from tests.support.reading import alone, fill, producing, read
 

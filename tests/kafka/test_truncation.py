@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aiogroup import Consumer, LogTruncationError, TopicPartition
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from aiogroup._core.telemetry.events import LogTruncated
 from aiogroup.devkafka import wire
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from aiogroup.telemetry.events import LogTruncated
 from aiogroup.testing import Proxy
 from tests.support.kafka import QUICK, Ears, eventually, take
 from tests.support.reading import alone, fill, read

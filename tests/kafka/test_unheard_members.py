@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from aiogroup import HealthStatus
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.group_members import Member, running, shared_out, until
 

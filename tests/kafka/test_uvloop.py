@@ -8,7 +8,7 @@ import random
 import pytest
 import uvloop
 
-from aiogroup.telemetry.events import EventLoopBlocked
+from aiogroup._core.telemetry.events import EventLoopBlocked
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take
 

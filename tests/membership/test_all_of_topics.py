@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aiogroup.cluster import NO_ID, Cluster, PartitionInfo, TopicInfo
-from aiogroup.membership.assignments import AllOfTopics
-from aiogroup.protocol.errors import ErrorCode
+from aiogroup._core.cluster import NO_ID, Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.membership.assignments import AllOfTopics
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.structs import TopicPartition
 
 ORDERS = frozenset({"orders"})

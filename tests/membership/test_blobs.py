@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors import Held, MemberSubscription
-from aiogroup.errors import ProtocolError
-from aiogroup.membership.classic.requests import (
+from aiogroup._core.membership.classic.requests import (
     read_subscription,
     write_assignment,
     write_subscription,
 )
-from aiogroup.protocol.consumer_protocol import read_assignment
+from aiogroup._core.protocol.consumer_protocol import read_assignment
+from aiogroup.assignors import Held, MemberSubscription
+from aiogroup.errors import ProtocolError
 
 
 def test_a_subscription_carries_what_is_owned_since_when_and_where():

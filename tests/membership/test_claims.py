@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.membership import facts as f
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup._core.membership import facts as f
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.coordinator import COOPERATIVE, Member, joined, rejoin_wanted, synced
 
 

@@ -6,6 +6,13 @@ import dataclasses
 
 import pytest
 
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.identity import NO_GENERATION, Identity
+from aiogroup._core.membership.states import HEARTBEATING
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
@@ -14,13 +21,6 @@ from aiogroup.errors import (
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
 )
-from aiogroup.membership import facts as f
-from aiogroup.membership.identity import NO_GENERATION, Identity
-from aiogroup.membership.states import HEARTBEATING
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.coordinator import ORDERS, Member, joined, rejoin_wanted, synced
 
 FATAL = [

@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aiogroup.membership import facts as f
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup._core.membership import facts as f
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, rejoin_wanted, synced
 from tests.support.effort import examples
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup.membership.liveness import HeartbeatClock, PollClock, PollDeadlines
+from aiogroup._core.membership.liveness import HeartbeatClock, PollClock, PollDeadlines
 from tests.support.effort import examples
 
 

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.cluster import Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.membership.first_sight import FirstSight
 from aiogroup.config import ResetPolicy
-from aiogroup.membership.first_sight import FirstSight
 from aiogroup.structs import TopicPartition
 
 LATEST, EARLIEST = ResetPolicy("latest"), ResetPolicy("earliest")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.membership.facts import Reason, Why
-from aiogroup.membership.following import (
+from aiogroup._core.membership.facts import Reason, Why
+from aiogroup._core.membership.following import (
     AskForRound,
     AssignAllOf,
     AssignToSelf,
@@ -22,9 +22,9 @@ from aiogroup.membership.following import (
     follow_alone,
     follow_metadata,
 )
-from aiogroup.membership.states import MemberState
+from aiogroup._core.membership.states import MemberState
+from aiogroup._core.subscription import Subscription
 from aiogroup.structs import TopicPartition
-from aiogroup.subscription import Subscription
 
 A = TopicPartition("orders", 0)
 TPS, NONE = frozenset({A}), frozenset()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.cluster import NO_ID, Broker, Cluster, PartitionInfo, TopicInfo
-from aiogroup.membership.classic.leadership import Leadership
+from aiogroup._core.cluster import NO_ID, Broker, Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.membership.classic.leadership import Leadership
 from aiogroup.structs import TopicPartition
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.membership.remedies import Remedy, Rpc, remedy_for, rows
-from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup._core.membership.remedies import Remedy, Rpc, remedy_for, rows
+from aiogroup._core.protocol.errors import ErrorCode as E
 
 # From the javadoc of each *Response.java of Kafka 4.3, where it has one, and the branches of the handlers in
 # AbstractCoordinator.java and ConsumerCoordinator.java. Left out: what only transactional requests are answered

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from aiogroup._core.membership.classic.requests import Offers, read_subscription
 from aiogroup.assignors import Held
-from aiogroup.membership.classic.requests import Offers, read_subscription
 from aiogroup.structs import TopicPartition
 
 ORDERS = frozenset({"orders"})

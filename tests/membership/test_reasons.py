@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from aiogroup.membership import facts as f
-from aiogroup.membership.facts import Reason
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.facts import Reason
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, rejoin_wanted
 
 

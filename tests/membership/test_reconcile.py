@@ -6,7 +6,7 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup.membership.assignments import reconcile
+from aiogroup._core.membership.assignments import reconcile
 from tests.support.effort import examples
 
 PARTITIONS = st.frozensets(st.sampled_from([TopicPartition(topic, n) for topic in "ab" for n in range(4)]))

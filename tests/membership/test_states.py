@@ -6,14 +6,14 @@ from collections import deque
 
 import pytest
 
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.classic.leadership import Leadership
+from aiogroup._core.membership.classic.machine import Backoff
+from aiogroup._core.membership.identity import NewMemberId
+from aiogroup._core.membership.states import HEARTBEATING, MOVES, MemberState
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.errors import AiogroupError
-from aiogroup.membership import facts as f
-from aiogroup.membership.classic.leadership import Leadership
-from aiogroup.membership.classic.machine import Backoff
-from aiogroup.membership.identity import NewMemberId
-from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, rejoin_wanted, synced
 
 S = MemberState

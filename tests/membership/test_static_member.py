@@ -6,14 +6,14 @@ import dataclasses
 
 import pytest
 
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.classic.requests import write_assignment
+from aiogroup._core.membership.settings import rejoin_delay_ms
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.errors import FencedInstanceIdError, InvalidSessionTimeoutError
-from aiogroup.membership import facts as f
-from aiogroup.membership.classic.requests import write_assignment
-from aiogroup.membership.settings import rejoin_delay_ms
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.structs import TopicPartition
 from tests.support.coordinator import ORDERS, SETTINGS, Member, joined, rejoin_wanted, synced
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.membership import facts as f
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.membership import facts as f
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from tests.support.coordinator import Member, joined, rejoin_wanted, synced
 
 GONE = "gone"  # heard over another connection: nothing was asked on this one

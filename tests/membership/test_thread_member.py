@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from aiogroup.membership import facts as f
-from aiogroup.membership.identity import Identity
-from aiogroup.membership.thread_member import MemberSnapshot, ThreadMember
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.identity import Identity
+from aiogroup._core.membership.thread_member import MemberSnapshot, ThreadMember
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.support.coordinator import SETTINGS, Member
 
 ME = Identity("billing", None, "m1", 7)

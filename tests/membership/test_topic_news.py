@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.cluster import NO_ID, Cluster, TopicInfo
+from aiogroup._core.cluster import NO_ID, Cluster, TopicInfo
+from aiogroup._core.membership.topics import TopicNews, Topics
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.errors import InvalidTopicError, TopicAuthorizationError
-from aiogroup.membership.topics import TopicNews, Topics
-from aiogroup.protocol.errors import ErrorCode
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NOTHING = TopicNews()

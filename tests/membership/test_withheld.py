@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.classic.leadership import why_released, withheld_by
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.assignors import MemberSubscription
-from aiogroup.membership import facts as f
-from aiogroup.membership.classic.leadership import why_released, withheld_by
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.structs import TopicPartition
 from tests.support.coordinator import COOPERATIVE, Member, joined, rejoin_wanted, synced
 

@@ -1,4 +1,4 @@
-"""One input of the fuzzer: the C and the Python of aiogroup.native must make the same of it.
+"""One input of the fuzzer: the C and the Python of aiogroup._core.native must make the same of it.
 
 Its first byte says which function of the two gets it, the next three how it is called, the others are its bytes. They
 are given in memory of exactly their length, so that AddressSanitizer sees a read of one byte too many.
@@ -12,9 +12,9 @@ from array import array
 from aiokafka.structs import TopicPartition
 from crc32c import crc32c
 
-from aiogroup import native
-from aiogroup.native import fetch, frames, pure
-from aiogroup.native.wire import RawRecords
+from aiogroup._core import native
+from aiogroup._core.native import fetch, frames, pure
+from aiogroup._core.native.wire import RawRecords
 
 HEADER = 61
 LAST_BASE_OFFSET = 2**63 - 2**31 - 1
@@ -70,7 +70,7 @@ def fields_of(*values):
 
 
 def check_frame(how, given):
-    """It comes in pieces; records are taken out of it where they are found, as `runtime/receiver.py` does."""
+    """It comes in pieces; records are taken out of it where they are found, as `_runtime/receiver.py` does."""
     has_ids = bool(how[1] & 1)
     pieces = random.Random(how[2])  # so that an input is always cut at the same places
     frame, rest, place, found = bytearray(), bytearray(given), frames.AT_START, 0

@@ -20,9 +20,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from aiogroup import native
-from aiogroup.protocol.framing import encode_response
-from aiogroup.protocol.messages.fetch import (
+from aiogroup._core import native
+from aiogroup._core.protocol.framing import encode_response
+from aiogroup._core.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
@@ -126,7 +126,7 @@ class Steps:
     def __init__(self):
         self._library = None
         if native.IS_COMPILED:
-            library = ctypes.CDLL(sys.modules["aiogroup.native._native"].__file__)
+            library = ctypes.CDLL(sys.modules["aiogroup._core.native._native"].__file__)
             if hasattr(library, "aiogroup_new_steps"):
                 self._library = library
                 library.aiogroup_forget_steps()

@@ -11,7 +11,7 @@ import weakref
 import pytest
 from aiokafka.structs import TopicPartition
 
-from aiogroup import native
+from aiogroup._core import native
 from tests.fetching import wire_batches as w
 from tests.native.test_native import HEADER, KINDS, opened
 
@@ -19,7 +19,7 @@ kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 LONG_CHAIN = """
 from functools import partial
-from aiogroup.native import Record
+from aiogroup._core.native import Record
 linked = partial(Record, ("orders", 3), 7, 1_700, 1, b"k", headers=())
 record = None
 for _ in range(300_000):

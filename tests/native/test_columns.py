@@ -10,8 +10,8 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiogroup import native
-from aiogroup.native import pure
+from aiogroup._core import native
+from aiogroup._core.native import pure
 
 KINDS = [native, pure] if native.IS_COMPILED else [pure]
 TP = TopicPartition("orders", 3)

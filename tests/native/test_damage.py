@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from aiogroup.native.wire import RawRecords
+from aiogroup._core.native.wire import RawRecords
 from tests.fetching import wire_batches as w
 from tests.native.test_native import HEADER, KINDS, reader, told
 from tests.support.effort import examples

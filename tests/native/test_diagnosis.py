@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import aiogroup
-from aiogroup import native
-from aiogroup.native.diagnosis import REINSTALL, why_not_compiled
+from aiogroup._core import native
+from aiogroup._core.native.diagnosis import REINSTALL, why_not_compiled
 
 ROOT = Path(__file__).parents[2]
 EXTENSION = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -45,14 +45,14 @@ def test_what_was_switched_off_is_reported(site):
 
 
 def test_an_extension_that_cannot_be_imported_is_reported_with_the_error_and_does_without(site):
-    (site / "aiogroup/native" / EXTENSION).write_bytes(b"compiled for something else")
+    (site / "aiogroup/_core/native" / EXTENSION).write_bytes(b"compiled for something else")
     told = versions(site)
     assert re.search(rf"could not be imported: .*{re.escape(EXTENSION)}.*\nwhat to do: install aiogroup again", told)
 
 
 def test_an_extension_that_is_older_than_the_package_is_reported(site):
     older = sorted(set(native.__all__) - {"IMPORT_ERROR", "IS_COMPILED", "write_fetch"})
-    (site / "aiogroup/native/_native.py").write_text(f"{' = '.join(older)} = None\n")
+    (site / "aiogroup/_core/native/_native.py").write_text(f"{' = '.join(older)} = None\n")
     assert "could not be imported: cannot import name 'write_fetch'" in versions(site)
 
 
@@ -71,7 +71,7 @@ def test_the_command_to_install_it_again_can_be_typed(tmp_path):
 
 
 def test_an_extension_for_another_python_is_reported(site):
-    (site / "aiogroup/native/_native.cpython-39-x86_64-linux-gnu.so").touch()
+    (site / "aiogroup/_core/native/_native.cpython-39-x86_64-linux-gnu.so").touch()
     told = versions(site)
     assert "compiled for another Python (_native.cpython-39-x86_64-linux-gnu.so)" in told
     assert sys.implementation.cache_tag in told
@@ -80,7 +80,7 @@ def test_an_extension_for_another_python_is_reported(site):
 def test_a_clone_that_hides_the_installed_package_is_reported(site, tmp_path):
     installed = tmp_path / "installed"
     shutil.copytree(site, installed)
-    (installed / "aiogroup/native" / EXTENSION).touch()
+    (installed / "aiogroup/_core/native" / EXTENSION).touch()
     told = versions(installed, cwd=site)
     assert f"{site / 'aiogroup'} was not compiled, and hides {installed / 'aiogroup'}" in told
     assert "start Python from another folder" in told
@@ -88,8 +88,8 @@ def test_a_clone_that_hides_the_installed_package_is_reported(site, tmp_path):
 
 def test_what_was_missing_when_it_was_installed_is_reported(site, monkeypatch, tmp_path):
     monkeypatch.setattr(native, "IS_COMPILED", False)
-    monkeypatch.setattr(native, "IMPORT_ERROR", ModuleNotFoundError("none", name="aiogroup.native._native"))
-    monkeypatch.setattr(native, "__file__", str(site / "aiogroup/native/__init__.py"))
+    monkeypatch.setattr(native, "IMPORT_ERROR", ModuleNotFoundError("none", name="aiogroup._core.native._native"))
+    monkeypatch.setattr(native, "__file__", str(site / "aiogroup/_core/native/__init__.py"))
     monkeypatch.setattr(sys, "path", [str(site)])
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from aiogroup import native
-from aiogroup.native import fetch, frames, pure
+from aiogroup._core import native
+from aiogroup._core.native import fetch, frames, pure
 from tests.fetching import wire_batches as w
 from tests.native import fuzz
 from tests.native.differential import TARGETS, check

@@ -13,12 +13,12 @@ from functools import partial
 
 import pytest
 
-from aiogroup import native
+from aiogroup._core import native
 from tests.native.test_native import HEADER, TP, made, w
 
 pytestmark = pytest.mark.skipif(not native.IS_COMPILED, reason="about the C")
 
-NAME = "aiogroup.native._native"
+NAME = "aiogroup._core.native._native"
 
 
 def loaded_again():
@@ -160,7 +160,7 @@ ALONE = """
 there = sys.argv[1]
 CODE = f'''
 from importlib.util import module_from_spec, spec_from_file_location
-spec = spec_from_file_location("aiogroup.native._native", {there!r})
+spec = spec_from_file_location("aiogroup._core.native._native", {there!r})
 module = module_from_spec(spec)
 spec.loader.exec_module(module)
 batch = memoryview({sys.argv[2]})
@@ -182,7 +182,7 @@ run_in_another(f'''
 import sys
 sys.path[:] = {sys.path!r}
 import aiogroup
-from aiogroup import native
+from aiogroup._core import native
 assert native.IS_COMPILED is {sys.argv[1]}
 record = native.Record(("orders", 3), 7, 1_700, 1, b"k", b"v", ())
 assert type(record) is aiogroup.Record

@@ -1,4 +1,4 @@
-"""The merge of aiogroup.native: the C and the Python lay the same records out, and refuse the same."""
+"""The merge of aiogroup._core.native: the C and the Python lay the same records out, and refuse the same."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiogroup import native
-from aiogroup.native import pure
+from aiogroup._core import native
+from aiogroup._core.native import pure
 
 KINDS = [native, pure] if native.IS_COMPILED else [pure]
 

@@ -1,4 +1,4 @@
-"""The C and the Python of aiogroup.native do the same. Where no compiler was, only the Python is here to be tested."""
+"""The C and the Python of `native` do the same. Where no compiler was, only the Python is here to be tested."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup import native
-from aiogroup.native import pure
+from aiogroup._core import native
+from aiogroup._core.native import pure
 from tests.fetching import wire_batches as w
 from tests.support.effort import examples
 
@@ -572,10 +572,10 @@ async def test_steps_asked_for_at_once_give_different_records(kind):
 
 
 def test_the_environment_may_ask_for_python():
-    asked = "from aiogroup import native; print(native.IS_COMPILED, native.Cursor.__module__)"
+    asked = "from aiogroup._core import native; print(native.IS_COMPILED, native.Cursor.__module__)"
     environment = os.environ | {"AIOGROUP_PURE_PYTHON": "1"}
     done = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "aiogroup.native.pure"]
+    assert done.stdout.split() == ["False", "aiogroup._core.native.pure"]
 
 
 async def stepped_elsewhere(cursor):

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from aiogroup import native
-from aiogroup.native import fetch
-from aiogroup.protocol.compiler import maker
-from aiogroup.protocol.messages.fetch import (
+from aiogroup._core import native
+from aiogroup._core.native import fetch
+from aiogroup._core.protocol.compiler import maker
+from aiogroup._core.protocol.messages.fetch import (
     MAX_INT64,
     NO_REPLICA,
     FetchPartition,
@@ -19,7 +19,7 @@ from aiogroup.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from aiogroup.values import dataclass
+from aiogroup._core.values import dataclass
 
 ZERO = UUID(int=0)
 TOPIC_ID = UUID(int=5)

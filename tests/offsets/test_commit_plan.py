@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from aiogroup.offsets.commit_plan import CommitEntry, Committed, entries_of
-from aiogroup.offsets.named_offsets import read_offsets
+from aiogroup._core.offsets.commit_plan import CommitEntry, Committed, entries_of
+from aiogroup._core.offsets.named_offsets import read_offsets
 from tests.support.records import assigned
 
 TP = TopicPartition("orders", 0)

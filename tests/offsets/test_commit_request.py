@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup._core.offsets.commit_request import AboutMembership, Again, Durable, Refused, refusal_of, verdict_of
+from aiogroup._core.protocol.errors import ErrorCode as E
 from aiogroup.errors import (
     BrokerError,
     CommitFailedError,
@@ -11,8 +13,6 @@ from aiogroup.errors import (
     RebalanceInProgressError,
     TopicAuthorizationError,
 )
-from aiogroup.offsets.commit_request import AboutMembership, Again, Durable, Refused, refusal_of, verdict_of
-from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.structs import TopicPartition
 
 ORDERS = TopicPartition("orders", 3)

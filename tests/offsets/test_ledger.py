@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup.offsets.ledger import Ledger
+from aiogroup._core.offsets.ledger import Ledger
 from tests.support.effort import examples
 
 
@@ -97,7 +97,7 @@ def test_what_is_acknowledged_behind_a_gap_takes_no_memory(size, kept):
 @given(st.permutations(range(40)), st.integers(1, 7), st.integers(0, 8))
 def test_acknowledgements_that_are_taken_out_count(order, size, most):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aiogroup.offsets.ledger.MOST_NOTED", most)
+        patch.setattr("aiogroup._core.offsets.ledger.MOST_NOTED", most)
         ledger, open_offsets = Ledger(0), set(range(40))
         for first in range(0, 40, size):
             ledger.deliver(range(first, min(first + size, 40)), min(first + size, 40))

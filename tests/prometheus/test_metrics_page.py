@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from aiogroup._core.membership.facts import Reason
 from aiogroup.figures.families import FAMILIES, OF_ALL
-from aiogroup.membership.facts import Reason
 from aiogroup.prometheus import exposition
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()

@@ -15,8 +15,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from aiogroup import Event, TopicPartition
+from aiogroup._core.telemetry import events
 from aiogroup.prometheus import Collector
-from aiogroup.telemetry import events
 from tests.support.kafka import eventually
 
 ROOT = Path(__file__).parents[2]

@@ -110,9 +110,9 @@ WRITER = """
 from prometheus_client import CollectorRegistry
 from aiogroup.prometheus.process_sums import ProcessSums
 from aiogroup.figures.series import Reading
-from aiogroup.telemetry.counts import Durations
-from aiogroup.telemetry.figures import Figures, PartitionFigures, TopicCount
-from aiogroup.telemetry.health import HealthStatus
+from aiogroup._core.telemetry.counts import Durations
+from aiogroup._core.telemetry.figures import Figures, PartitionFigures, TopicCount
+from aiogroup._core.telemetry.health import HealthStatus
 
 registry = CollectorRegistry()
 sums = ProcessSums(registry)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup._core.telemetry.counts import BOUNDS_MS, Durations
+from aiogroup._core.telemetry.figures import Figures, PartitionFigures, TopicCount
+from aiogroup._core.telemetry.health import HealthStatus
 from aiogroup.figures.series import Grain, Reading, bounded, series_of
-from aiogroup.telemetry.counts import BOUNDS_MS, Durations
-from aiogroup.telemetry.figures import Figures, PartitionFigures, TopicCount
-from aiogroup.telemetry.health import HealthStatus
 
 LAG = "kafka_consumer_fetch_manager_records_lag"
 

@@ -9,15 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from aiogroup.protocol import decode_request, decode_response, encode_request, encode_response
-from aiogroup.protocol.consumer_protocol import (
+from aiogroup._core.protocol import decode_request, decode_response, encode_request, encode_response
+from aiogroup._core.protocol.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from aiogroup.protocol.messages import REQUESTS
-from aiogroup.protocol.schema import Array, Nested, Scalar, specs
+from aiogroup._core.protocol.messages import REQUESTS
+from aiogroup._core.protocol.schema import Array, Nested, Scalar, specs
 
 GOLDEN = Path(__file__).parent / "golden"
 BY_NAME = {request.api_name(): request for request in REQUESTS.values()}

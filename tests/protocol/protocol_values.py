@@ -6,7 +6,7 @@ import uuid
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from aiogroup.protocol.schema import Array, Nested, Scalar, Spec, specs
+from aiogroup._core.protocol.schema import Array, Nested, Scalar, Spec, specs
 
 if TYPE_CHECKING:
     from random import Random

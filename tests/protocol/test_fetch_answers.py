@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup import native
-from aiogroup.errors import ProtocolError
-from aiogroup.fetching.asking.answers import standing_alone
-from aiogroup.native import frames
-from aiogroup.protocol import receiver as receiving
-from aiogroup.protocol.framing import decode_response, encode_response
-from aiogroup.protocol.messages.fetch import (
+from aiogroup._core import native
+from aiogroup._core.fetching.asking.answers import standing_alone
+from aiogroup._core.native import frames
+from aiogroup._core.protocol import receiver as receiving
+from aiogroup._core.protocol.framing import decode_response, encode_response
+from aiogroup._core.protocol.messages.fetch import (
     FIRST_BY_ID,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
+from aiogroup.errors import ProtocolError
 from tests.protocol.protocol_values import value
 from tests.protocol.test_receiver import feed, framed
 from tests.support.effort import examples

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from protocol_golden import BY_NAME, GOLDEN
 
-from aiogroup.protocol import decode_request, decode_response, encode_request, encode_response, negotiate
-from aiogroup.protocol.consumer_protocol import TopicPartitions, decode_assignment
-from aiogroup.protocol.messages import REQUESTS
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol import decode_request, decode_response, encode_request, encode_response, negotiate
+from aiogroup._core.protocol.consumer_protocol import TopicPartitions, decode_assignment
+from aiogroup._core.protocol.messages import REQUESTS
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
 
 ROWS = [json.loads(line) for line in (GOLDEN / "broker_session.jsonl").read_text().splitlines()]
 UNKNOWN_VERSION = 99

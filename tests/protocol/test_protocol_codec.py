@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiogroup._core.protocol.codec import Reader, Writer
 from aiogroup.errors import ProtocolError
-from aiogroup.protocol.codec import Reader, Writer
 from tests.support.effort import examples
 
 LIMITS = {

@@ -7,12 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from aiogroup.errors import ProtocolError
-from aiogroup.protocol.codec import Reader, Writer
-from aiogroup.protocol.compiler import decoder, encoder
-from aiogroup.protocol.fetch_shortcut import read_answer, write_request
-from aiogroup.protocol.framing import encode_response
-from aiogroup.protocol.messages.fetch import (
+from aiogroup._core.protocol.codec import Reader, Writer
+from aiogroup._core.protocol.compiler import decoder, encoder
+from aiogroup._core.protocol.fetch_shortcut import read_answer, write_request
+from aiogroup._core.protocol.framing import encode_response
+from aiogroup._core.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -20,6 +19,7 @@ from aiogroup.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from aiogroup.errors import ProtocolError
 from tests.protocol.protocol_values import value
 
 VERSIONS = range(12, FetchRequest.MAX_VERSION + 1)

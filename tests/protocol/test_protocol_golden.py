@@ -7,10 +7,10 @@ import json
 import pytest
 from protocol_golden import BLOBS, GOLDEN, OF_THE_DRAFT, Row, by_message, camel, differences, java_rows
 
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode, lookup
-from aiogroup.protocol.messages import REQUESTS
-from aiogroup.protocol.schema import Array, Nested, specs
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode, lookup
+from aiogroup._core.protocol.messages import REQUESTS
+from aiogroup._core.protocol.schema import Array, Nested, specs
 
 
 def _form(row: Row, message):

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_values import value
 
-from aiogroup.errors import UnsupportedVersionError
-from aiogroup.protocol import decode_request, decode_response, encode_request, encode_response
-from aiogroup.protocol.consumer_protocol import (
+from aiogroup._core.protocol import decode_request, decode_response, encode_request, encode_response
+from aiogroup._core.protocol.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
@@ -19,7 +18,8 @@ from aiogroup.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from aiogroup.protocol.messages import REQUESTS
+from aiogroup._core.protocol.messages import REQUESTS
+from aiogroup.errors import UnsupportedVersionError
 from tests.support.effort import examples
 
 QUICK = settings(max_examples=examples(8), deadline=None, database=None)

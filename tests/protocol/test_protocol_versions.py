@@ -7,8 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from aiogroup.errors import ProtocolError, UnsupportedVersionError
-from aiogroup.protocol import (
+from aiogroup._core.protocol import (
     decode_request,
     decode_request_header,
     decode_response,
@@ -16,9 +15,9 @@ from aiogroup.protocol import (
     encode_response,
     negotiate,
 )
-from aiogroup.protocol.codec import Reader, Writer
-from aiogroup.protocol.compiler import decoder, encoder
-from aiogroup.protocol.consumer_protocol import (
+from aiogroup._core.protocol.codec import Reader, Writer
+from aiogroup._core.protocol.compiler import decoder, encoder
+from aiogroup._core.protocol.consumer_protocol import (
     Assignment,
     Subscription,
     TopicPartitions,
@@ -26,22 +25,23 @@ from aiogroup.protocol.consumer_protocol import (
     decode_subscription,
     encode_subscription,
 )
-from aiogroup.protocol.messages import REQUESTS
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import (
+from aiogroup._core.protocol.messages import REQUESTS
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
 )
-from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from aiogroup.protocol.schema import INT32, STRING, Nested, Structure, array, structure, wire
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
+from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from aiogroup._core.protocol.schema import INT32, STRING, Nested, Structure, array, structure, wire
+from aiogroup.errors import ProtocolError, UnsupportedVersionError
 
 SOME_ID = UUID(int=7)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiogroup._core.protocol.receiver import SCRATCH_BYTES, STEP_BYTES, Receiver
 from aiogroup.config import FRAME_LIMIT_BYTES
 from aiogroup.errors import ProtocolError
-from aiogroup.protocol.receiver import SCRATCH_BYTES, STEP_BYTES, Receiver
 from tests.support.effort import examples
 
 SIZES = st.one_of(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from aiogroup.offsets.ledger import Ledger
-from aiogroup.recovery.book import Book
-from aiogroup.recovery.lane_starts import Log, last_known, recover
-from aiogroup.recovery.ranges import find, read, union
-from aiogroup.recovery.token import DoneRanges, HandOffNote, LogId, make_id, read_committed, read_done, write_done
+from aiogroup._core.offsets.ledger import Ledger
+from aiogroup._core.recovery.book import Book
+from aiogroup._core.recovery.lane_starts import Log, last_known, recover
+from aiogroup._core.recovery.ranges import find, read, union
+from aiogroup._core.recovery.token import DoneRanges, HandOffNote, LogId, make_id, read_committed, read_done, write_done
 
 PLACE = LogId("cluster", "orders", UUID(int=7), 3)
 

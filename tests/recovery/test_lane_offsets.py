@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.offsets.ledger import Ledger
+from aiogroup._core.offsets.ledger import Ledger
+from aiogroup._core.recovery.book import Book
+from aiogroup._core.recovery.handoff import HandOffWatch
+from aiogroup._core.recovery.lane_offsets import LaneOffsets, Mark, Moved, PartitionOffsets
+from aiogroup._core.recovery.lane_starts import Log, fold, recover
+from aiogroup._core.recovery.ranges import Range
+from aiogroup._core.recovery.token import DoneRanges, HandOffNote, Token, read_committed, write_committed
 from aiogroup.records import CATCH_UP, LIVE
-from aiogroup.recovery.book import Book
-from aiogroup.recovery.handoff import HandOffWatch
-from aiogroup.recovery.lane_offsets import LaneOffsets, Mark, Moved, PartitionOffsets
-from aiogroup.recovery.lane_starts import Log, fold, recover
-from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.token import DoneRanges, HandOffNote, Token, read_committed, write_committed
 from tests.recovery.model import PLACE, Reading
 
 OLD, NEW = "0" * 16, "f" * 16

@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
+from aiogroup._core.fetching.assignment import Assignment, LaneTable
+from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.recovery.lane_starts import Recovery
+from aiogroup._core.recovery.partition_lanes import PartitionLanes
+from aiogroup._core.recovery.ranges import read
+from aiogroup._core.recovery.token import LogId, read_committed
+from aiogroup._core.telemetry import events
 from aiogroup.config import ConsumerConfig
-from aiogroup.fetching.assignment import Assignment, LaneTable
-from aiogroup.offsets.commit_plan import Committed
-from aiogroup.recovery.lane_starts import Recovery
-from aiogroup.recovery.partition_lanes import PartitionLanes
-from aiogroup.recovery.ranges import read
-from aiogroup.recovery.token import LogId, read_committed
-from aiogroup.telemetry import events
 from tests.support.records import LATEST, tp
 
 PLACE = LogId("c", "orders", UUID(int=7), 0)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiogroup.recovery import ranges as r
-from aiogroup.recovery.ranges import Range
+from aiogroup._core.recovery import ranges as r
+from aiogroup._core.recovery.ranges import Range
 from tests.support.effort import examples
 
 

@@ -8,11 +8,11 @@ from tests.recovery.test_nothing_is_skipped import ATTEMPTS, play, random_ops
 from tests.simulation.planted_bugs import Bug
 from tests.simulation.replanted import replanted
 
-OFFSETS = "aiogroup/recovery/lane_offsets.py"
-RECOVERY = "aiogroup/recovery/lane_starts.py"
-BOOK = "aiogroup/recovery/book.py"
-TOKEN = "aiogroup/recovery/token.py"
-RANGES = "aiogroup/recovery/ranges.py"
+OFFSETS = "aiogroup/_core/recovery/lane_offsets.py"
+RECOVERY = "aiogroup/_core/recovery/lane_starts.py"
+BOOK = "aiogroup/_core/recovery/book.py"
+TOKEN = "aiogroup/_core/recovery/token.py"
+RANGES = "aiogroup/_core/recovery/ranges.py"
 
 BUGS = (
     Bug("the low-water mark is the last range's", OFFSETS, "return pending[0].start if", "return pending[-1].start if"),

@@ -8,22 +8,22 @@ from uuid import UUID
 
 import pytest
 
-from aiogroup.cluster import Cluster
+from aiogroup._core.cluster import Cluster
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment, LaneTable
+from aiogroup._core.fetching.lane import Bar
+from aiogroup._core.fetching.range_cursor import BoundedDecoder
+from aiogroup._core.recovery.lane_starts import Log, Recovery
+from aiogroup._core.recovery.ranges import read
+from aiogroup._core.recovery.token import DoneRanges, LogId
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.counts import Failures
+from aiogroup._runtime.loop.clock import Signal, now_ms
+from aiogroup._runtime.offsets.committed import Committed
+from aiogroup._runtime.recovery import catch_up as catching_up
+from aiogroup._runtime.recovery.catch_up import CatchUp
 from aiogroup.config import ConsumerConfig
-from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import RecordDeserializationError
-from aiogroup.fetching.assignment import Assignment, LaneTable
-from aiogroup.fetching.lane import Bar
-from aiogroup.fetching.range_cursor import BoundedDecoder
-from aiogroup.recovery.lane_starts import Log, Recovery
-from aiogroup.recovery.ranges import read
-from aiogroup.recovery.token import DoneRanges, LogId
-from aiogroup.runtime.loop.clock import Signal, now_ms
-from aiogroup.runtime.offsets.committed import Committed
-from aiogroup.runtime.recovery import catch_up as catching_up
-from aiogroup.runtime.recovery.catch_up import CatchUp
-from aiogroup.telemetry import events
-from aiogroup.telemetry.counts import Failures
 from tests.support.records import LATEST, fetched, tp
 
 OLD = "0" * 16

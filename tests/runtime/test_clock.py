@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from aiogroup import KafkaTimeoutError
-from aiogroup.runtime.loop.clock import Alarm, Signal, now_ms, sleep_ms, timeout_ms, wall_ms, within_ms
+from aiogroup._runtime.loop.clock import Alarm, Signal, now_ms, sleep_ms, timeout_ms, wall_ms, within_ms
 
 
 async def test_pulse_wakes_every_waiter():

@@ -7,8 +7,22 @@ import asyncio
 import pytest
 from aiokafka.structs import TopicPartition
 
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.membership import facts as f
+from aiogroup._core.offsets.commit_plan import CommitEntry, Committed
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.coordinator import Written
+from aiogroup._runtime.loop.clock import sleep_ms
+from aiogroup._runtime.net.link import Link
+from aiogroup._runtime.offsets.committer import REFRESH_MS, Committer
 from aiogroup.config import ConsumerConfig
-from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import (
     BrokerError,
     CommitFailedError,
@@ -16,20 +30,6 @@ from aiogroup.errors import (
     KafkaTimeoutError,
     RebalanceInProgressError,
 )
-from aiogroup.membership import facts as f
-from aiogroup.offsets.commit_plan import CommitEntry, Committed
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.offset_commit import (
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from aiogroup.runtime.context import Context
-from aiogroup.runtime.coordinator import Written
-from aiogroup.runtime.loop.clock import sleep_ms
-from aiogroup.runtime.net.link import Link
-from aiogroup.runtime.offsets.committer import REFRESH_MS, Committer
-from aiogroup.telemetry import events
 from tests.support.coordinator import Member
 from tests.support.records import assigned, tp
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aiogroup.runtime.loop.threads import Threads
+from aiogroup._runtime.loop.threads import Threads
 
 
 @pytest.fixture

@@ -7,25 +7,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiogroup.config import ConsumerConfig
-from aiogroup.delivery.delivery import Delivery
-from aiogroup.errors import BrokerError, KafkaTimeoutError
-from aiogroup.fetching.assignment import Assignment
-from aiogroup.membership import facts as f
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorResponse
-from aiogroup.protocol.messages.leave_group import (
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
+from aiogroup._core.membership import facts as f
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorResponse
+from aiogroup._core.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
 )
-from aiogroup.protocol.messages.offset_commit import OffsetCommitResponse
-from aiogroup.runtime.context import Context
-from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.loop.clock import sleep_ms
-from aiogroup.runtime.net.link import COMMIT, HEARTBEAT, JOIN, Link
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitResponse
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.loop.clock import sleep_ms
+from aiogroup._runtime.net.link import COMMIT, HEARTBEAT, JOIN, Link
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import BrokerError, KafkaTimeoutError
 from tests.support.coordinator import Member
 
 LEAVE = LeaveGroupRequest(group_id="billing", members=(MemberIdentity(member_id="me"),))

@@ -9,9 +9,9 @@ from contextvars import ContextVar
 import pytest
 
 from aiogroup import Consumer, IllegalStateError
+from aiogroup._core.native import Cursor
+from aiogroup._core.telemetry.events import ObserverFailed
 from aiogroup.embedded import Broker
-from aiogroup.native import Cursor
-from aiogroup.telemetry.events import ObserverFailed
 
 inside = ContextVar("inside", default=None)
 

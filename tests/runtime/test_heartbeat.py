@@ -7,28 +7,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiogroup.cluster import Broker, Cluster
+from aiogroup._core.cluster import Broker, Cluster
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
+from aiogroup._core.membership.identity import Identity
+from aiogroup._core.membership.liveness import PollClock
+from aiogroup._core.membership.thread_member import MemberSnapshot, ThreadMember
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.find_coordinator import Coordinator as Found
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.coordinator import Line
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup._runtime.membership.heartbeat import Heartbeat
+from aiogroup._runtime.membership.loop_watchdog import LoopWatchdog
+from aiogroup._runtime.membership.poll_watchdog import PollWatchdog
+from aiogroup._runtime.net.link import COMMIT, HEARTBEAT, Link
 from aiogroup.config import ConsumerConfig
-from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import KafkaTimeoutError
-from aiogroup.fetching.assignment import Assignment
-from aiogroup.membership.identity import Identity
-from aiogroup.membership.liveness import PollClock
-from aiogroup.membership.thread_member import MemberSnapshot, ThreadMember
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.find_coordinator import Coordinator as Found
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from aiogroup.runtime.context import Context
-from aiogroup.runtime.coordinator import Line
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
-from aiogroup.runtime.membership.heartbeat import Heartbeat
-from aiogroup.runtime.membership.loop_watchdog import LoopWatchdog
-from aiogroup.runtime.membership.poll_watchdog import PollWatchdog
-from aiogroup.runtime.net.link import COMMIT, HEARTBEAT, Link
-from aiogroup.telemetry import events
 
 ME = Identity("billing", None, "m1", 7)
 LEAVE = LeaveGroupRequest(group_id="billing", members=(MemberIdentity(member_id="m1"),))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from aiogroup.membership import facts as f
-from aiogroup.membership.identity import Identity
-from aiogroup.runtime.membership.heartbeat_thread import News
-from aiogroup.telemetry import events
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.identity import Identity
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.membership.heartbeat_thread import News
 
 ME = Identity("billing", None, "m1", 7)
 

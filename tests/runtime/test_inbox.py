@@ -6,9 +6,9 @@ import traceback
 
 import pytest
 
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.context import ERRORS_LIMIT, Inbox
 from aiogroup.errors import ConnectionLostError
-from aiogroup.runtime.context import ERRORS_LIMIT, Inbox
-from aiogroup.telemetry import events
 
 
 def failed_in_a_task(error):

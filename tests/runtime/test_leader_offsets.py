@@ -7,26 +7,26 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
-from aiogroup.config import ConsumerConfig
-from aiogroup.delivery.delivery import Delivery
-from aiogroup.errors import TopicAuthorizationError
-from aiogroup.fetching.lane import Bar
-from aiogroup.fetching.partition import PositionState
-from aiogroup.offsets.commit_plan import Committed
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.messages.list_offsets import (
+from aiogroup._core.cluster import Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.lane import Bar
+from aiogroup._core.fetching.partition import PositionState
+from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.messages.list_offsets import (
     EARLIEST,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from aiogroup.runtime.context import Context
-from aiogroup.runtime.fetching.positions import Positions
-from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.metadata.refresher import Refresher
-from aiogroup.runtime.offsets.committer import Committer
-from aiogroup.runtime.offsets.leader_offsets import LeaderOffsets
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.fetching.positions import Positions
+from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.metadata.refresher import Refresher
+from aiogroup._runtime.offsets.committer import Committer
+from aiogroup._runtime.offsets.leader_offsets import LeaderOffsets
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import TopicAuthorizationError
 from aiogroup.structs import TopicPartition
 from tests.support.kafka import eventually
 from tests.support.records import assigned, tp

@@ -30,11 +30,11 @@ from opentelemetry.sdk.trace.sampling import (
 )
 
 from aiogroup import ConcurrentConsumptionError, Consumer, LogContext
+from aiogroup._core.native import Cursor
+from aiogroup._runtime.loop import clock
 from aiogroup.embedded import Broker
-from aiogroup.native import Cursor
 from aiogroup.otel import LINKS_LIMIT, SCHEMA_URL, Metering, Tracing
 from aiogroup.otel.instrumentor import AiogroupInstrumentor
-from aiogroup.runtime.loop import clock
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331

@@ -7,20 +7,20 @@ from uuid import UUID
 
 import pytest
 
-from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
-from aiogroup.config import ConsumerConfig
-from aiogroup.errors import ConnectionLostError
-from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.partition import PositionState
-from aiogroup.offsets.commit_plan import Committed
-from aiogroup.protocol.messages.offset_for_leader_epoch import (
+from aiogroup._core.cluster import Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.fetching.assignment import Assignment
+from aiogroup._core.fetching.partition import PositionState
+from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartitionResult,
     OffsetForLeaderTopicResult,
 )
-from aiogroup.runtime.offsets.leader_offsets import EARLIEST, Listed
-from aiogroup.runtime.recovery.recoveries import Recoveries
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.offsets.leader_offsets import EARLIEST, Listed
+from aiogroup._runtime.recovery.recoveries import Recoveries
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import ConnectionLostError
 from tests.support.records import LATEST, tp
 
 TP = tp(0)

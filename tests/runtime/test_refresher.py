@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiogroup.cluster import Cluster, TopicInfo
+from aiogroup._core.cluster import Cluster, TopicInfo
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.counts import Failures
+from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AuthenticationFailedError, ConnectionLostError, KafkaTimeoutError
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.metadata.refresher import Refresher
-from aiogroup.telemetry import events
-from aiogroup.telemetry.counts import Failures
 
 
 class ReadsNothing:

@@ -9,8 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.membership.liveness import PollClock
+from aiogroup._core.subscription import Subscription
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.delivery import requests
+from aiogroup._runtime.delivery.readers import is_request
+from aiogroup._runtime.delivery.requests import Requests
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms
+from aiogroup._runtime.net.link import Link
 from aiogroup.config import ConsumerConfig
-from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import (
     AiogroupError,
     ConcurrentConsumptionError,
@@ -18,14 +26,6 @@ from aiogroup.errors import (
     IllegalStateError,
     RecordDeserializationError,
 )
-from aiogroup.membership.liveness import PollClock
-from aiogroup.runtime.context import Context
-from aiogroup.runtime.delivery import requests
-from aiogroup.runtime.delivery.readers import is_request
-from aiogroup.runtime.delivery.requests import Requests
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms
-from aiogroup.runtime.net.link import Link
-from aiogroup.subscription import Subscription
 from tests.support.records import assigned, fetched, offsets, tp
 
 NONE = frozenset()

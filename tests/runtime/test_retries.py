@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.loop.retries import Retries
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConnectionLostError, KafkaTimeoutError
-from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.loop.retries import Retries
 
 CONFIG = ConsumerConfig(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
 

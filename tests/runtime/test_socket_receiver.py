@@ -8,8 +8,8 @@ import ssl
 import pytest
 import trustme
 
-from aiogroup.protocol.receiver import STEP_BYTES
-from aiogroup.runtime.net.connection import SocketReceiver
+from aiogroup._core.protocol.receiver import STEP_BYTES
+from aiogroup._runtime.net.connection import SocketReceiver
 from tests.protocol.test_receiver import feed, filled, framed
 
 

@@ -8,9 +8,9 @@ import gc
 import anyio
 import pytest
 
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup.errors import ConsumerStoppedError
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms
-from aiogroup.runtime.loop.supervisor import Supervisor
 
 
 class Watched(Supervisor):

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms, timeout_ms
 from aiogroup.embedded import VirtualLoop
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
 
 
 async def test_hours_pass_in_no_time():

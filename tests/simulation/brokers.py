@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup._core.recovery.token import LogId
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
 from aiogroup.embedded.machine.logs.direct import DirectLogs
 from aiogroup.embedded.machine.observers import Observer
 from aiogroup.embedded.machine.settings import Settings
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from aiogroup.recovery.token import LogId
 from tests.simulation.network import Network
 
 GROUP = "billing"

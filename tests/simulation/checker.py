@@ -6,17 +6,17 @@ from collections import defaultdict
 
 from aiokafka.structs import TopicPartition
 
+from aiogroup._core.protocol.consumer_protocol import decode_assignment
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup._core.recovery.ranges import find
+from aiogroup._core.recovery.token import read_committed
+from aiogroup._core.telemetry import events
 from aiogroup.embedded.machine.groups.group import GroupState
-from aiogroup.protocol.consumer_protocol import decode_assignment
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup.records import CATCH_UP
-from aiogroup.recovery.ranges import find
-from aiogroup.recovery.token import read_committed
-from aiogroup.telemetry import events
 
 REFUSED = (25, 82)
 JOIN, COMMIT, HEARTBEAT = JoinGroupRequest.API_KEY, OffsetCommitRequest.API_KEY, HeartbeatRequest.API_KEY

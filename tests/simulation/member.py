@@ -9,6 +9,7 @@ import itertools
 from aiokafka.structs import TopicPartition
 
 from aiogroup import Consumer
+from aiogroup._core.telemetry import events
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
@@ -20,7 +21,6 @@ from aiogroup.errors import (
     KafkaTimeoutError,
     RebalanceInProgressError,
 )
-from aiogroup.telemetry import events
 from tests.simulation.checker import Ownerships
 from tests.simulation.loop import Process
 

@@ -68,25 +68,25 @@ def plant(bug):
     sys.meta_path.insert(0, _Finder(bug))
 
 
-CLASSIC = "aiogroup/membership/classic/machine.py"
-REMEDIES = "aiogroup/membership/remedies.py"
-COMMITTER = "aiogroup/runtime/offsets/committer.py"
-COORDINATOR = "aiogroup/runtime/coordinator.py"
-REBALANCE = "aiogroup/runtime/membership/rebalance.py"
-OWNERSHIP = "aiogroup/runtime/membership/ownership.py"
-NAMED_OFFSETS = "aiogroup/runtime/offsets/named_offsets.py"
+CLASSIC = "aiogroup/_core/membership/classic/machine.py"
+REMEDIES = "aiogroup/_core/membership/remedies.py"
+COMMITTER = "aiogroup/_runtime/offsets/committer.py"
+COORDINATOR = "aiogroup/_runtime/coordinator.py"
+REBALANCE = "aiogroup/_runtime/membership/rebalance.py"
+OWNERSHIP = "aiogroup/_runtime/membership/ownership.py"
+NAMED_OFFSETS = "aiogroup/_runtime/offsets/named_offsets.py"
 
 BUGS = (
     Bug(
         "lets a second task read on",
-        "aiogroup/runtime/delivery/requests.py",
+        "aiogroup/_runtime/delivery/requests.py",
         "        if held is not None:\n            tp, holder = held",
         "        if False:\n            tp, holder = held",
         seeds=(0,),
     ),
     Bug(
         "an iterator does not look who steps it",
-        "aiogroup/delivery/source.py",
+        "aiogroup/_core/delivery/source.py",
         "self.cursor = Cursor(is_shared=not in_hand.auto_ack)",
         "self.cursor = Cursor(is_shared=True)",
         seeds=(3,),
@@ -101,7 +101,7 @@ BUGS = (
     ),
     Bug(
         "commits a partition that was lost and came back",
-        "aiogroup/fetching/assignment.py",
+        "aiogroup/_core/fetching/assignment.py",
         "return partition is not None and partition.ownership == ownership",
         "return partition is not None",
         ("outlived",),
@@ -142,7 +142,7 @@ BUGS = (
     ),
     Bug(
         "hands out while no heartbeat is answered",
-        "aiogroup/runtime/delivery/requests.py",
+        "aiogroup/_runtime/delivery/requests.py",
         "if self._group.may_deliver() and now < context.answered_until_ms:",
         "if self._group.may_deliver():",
         ("unheard",),
@@ -150,7 +150,7 @@ BUGS = (
     ),
     Bug(
         "stops its heartbeats during callbacks",
-        "aiogroup/membership/states.py",
+        "aiogroup/_core/membership/states.py",
         "frozenset({MemberState.PREPARING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE})",
         "frozenset({MemberState.SYNCING, MemberState.STABLE})",
         ("calm",),
@@ -167,7 +167,7 @@ BUGS = (
     ),
     Bug(
         "takes an error of OffsetFetch for nothing committed",
-        "aiogroup/runtime/offsets/committed.py",
+        "aiogroup/_runtime/offsets/committed.py",
         'return {}, self._mend(answer.error_code, f"committed offsets of {group_id!r}")',
         "return dict.fromkeys(tps), None",
         ("brokers",),
@@ -191,7 +191,7 @@ BUGS = (
     ),
     Bug(
         "commits the record in hand, too",
-        "aiogroup/offsets/ledger.py",
+        "aiogroup/_core/offsets/ledger.py",
         "return self._runs[0][self._done_count] if self._runs else self.position",
         "return self.position",
         ("calm",),
@@ -199,7 +199,7 @@ BUGS = (
     ),
     Bug(
         "passes over a gap in what is acknowledged",
-        "aiogroup/offsets/ledger.py",
+        "aiogroup/_core/offsets/ledger.py",
         "        self._acked.add(offset)\n",
         "        self._acked.update(each for run in self._runs for each in run if each <= offset)\n",
         ("calm",),
@@ -207,7 +207,7 @@ BUGS = (
     ),
     Bug(
         "keeps what was fetched before a seek",
-        "aiogroup/fetching/asking/answers.py",
+        "aiogroup/_core/fetching/asking/answers.py",
         "is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)",
         "is_current = True",
         ("quick", "calm"),
@@ -215,7 +215,7 @@ BUGS = (
     ),
     Bug(
         "starts a new partition at its end",
-        "aiogroup/membership/first_sight.py",
+        "aiogroup/_core/membership/first_sight.py",
         "return self._of_new if is_new else self._default",
         "return ResetPolicy('latest') if is_new else self._default",
         ("quick", "calm"),
@@ -223,7 +223,7 @@ BUGS = (
     ),
     Bug(
         "does not notice that the topic grew",
-        "aiogroup/membership/classic/leadership.py",
+        "aiogroup/_core/membership/classic/leadership.py",
         "if grown := sorted(topic for topic, count in self._counts.items() if now.get(topic, count) != count):",
         "if grown := ():",
         ("quick",),
@@ -287,7 +287,7 @@ BUGS = (
     ),
     Bug(
         "does not leave when it stops",
-        "aiogroup/runtime/departure.py",
+        "aiogroup/_runtime/departure.py",
         'await stages.run("LeaveGroup", self._coordinator.leave(leave))',
         "pass",
         ("quick",),
@@ -295,7 +295,7 @@ BUGS = (
     ),
     Bug(
         "loses a record when a request is cancelled",
-        "aiogroup/runtime/delivery/requests.py",
+        "aiogroup/_runtime/delivery/requests.py",
         "            record = await self._wait(take, None)\n            self._turn_count += 1",
         "            record = await self._wait(take, None)\n            await asyncio.sleep(0.02)\n"
         "            self._turn_count += 1",
@@ -321,7 +321,7 @@ BUGS = (
     ),
     Bug(
         "goes on in a topic that was recreated where it stood in the old one",
-        "aiogroup/runtime/fetching/positions.py",
+        "aiogroup/_runtime/fetching/positions.py",
         "                self._start_over(partition, former_id, topic_id)",
         "                partition.topic_id = topic_id",
         ("recreated",),
@@ -329,7 +329,7 @@ BUGS = (
     ),
     Bug(
         "takes an offset of the old topic for one of the new",
-        "aiogroup/fetching/partition.py",
+        "aiogroup/_core/fetching/partition.py",
         "return (self.position or 0) < offset <= self.former_end",
         "return False",
         ("recreated",),
@@ -337,7 +337,7 @@ BUGS = (
     ),
     Bug(
         "goes by the policy where retention passed what was committed",
-        "aiogroup/runtime/fetching/lane_rules.py",
+        "aiogroup/_runtime/fetching/lane_rules.py",
         "policy = FROM_EARLIEST if is_low_water else TO_NEAREST if is_nearest else self._policy",
         "policy = FROM_EARLIEST if is_low_water else self._policy",
         ("latest",),
@@ -345,7 +345,7 @@ BUGS = (
     ),
     Bug(
         "takes a partition that was added before it came for an old one",
-        "aiogroup/membership/first_sight.py",
+        "aiogroup/_core/membership/first_sight.py",
         "is_new = self._had_commits.get(tp.topic, False) or tp",
         "is_new = tp",
         ("latest",),
@@ -355,14 +355,14 @@ BUGS = (
 TESTED_BUGS = (
     Bug(
         "keeps the connections to a node that has moved",
-        "aiogroup/runtime/net/link.py",
+        "aiogroup/_runtime/net/link.py",
         "                slot.move_to((broker.host, broker.port))",
         "                pass",
         tests="tests/groups/test_moved_nodes.py",
     ),
     Bug(
         "the heartbeat thread keeps the addresses that it began with",
-        "aiogroup/runtime/membership/heartbeat_thread.py",
+        "aiogroup/_runtime/membership/heartbeat_thread.py",
         "self._context.link.on_brokers = self.publish",
         "pass",
         tests="tests/kafka/test_moved_addresses.py",
@@ -377,7 +377,7 @@ TESTED_BUGS = (
     ),
     Bug(
         "does not fetch on what a late result has left of a range",
-        "aiogroup/recovery/partition_lanes.py",
+        "aiogroup/_core/recovery/partition_lanes.py",
         "self._owner.on_fetchable()  # the range that was divided",
         "# the range that was divided",
         tests="tests/kafka/test_handoff.py",

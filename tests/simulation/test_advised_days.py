@@ -13,9 +13,9 @@ from contextlib import suppress
 import pytest
 
 from aiogroup import Consumer, ConsumerStoppedError
+from aiogroup._runtime.membership import loop_watchdog
 from aiogroup.embedded import Broker, run_virtual
 from aiogroup.eventlog import EventLog
-from aiogroup.runtime.membership import loop_watchdog
 from aiogroup.spark.liveness.advice import findings_of
 from aiogroup.spark.liveness.episodes import story_of
 from aiogroup.spark.liveness.reference import histograms_of, stretches_of

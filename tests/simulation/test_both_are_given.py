@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from aiokafka.structs import TopicPartition
 
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup.records import LIVE
 from tests.simulation.checker import Checker, Ownerships
 

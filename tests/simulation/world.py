@@ -12,8 +12,8 @@ from unittest import mock
 
 from aiokafka.structs import TopicPartition
 
+from aiogroup._runtime.telemetry.log import Log
 from aiogroup.embedded import virtual_time
-from aiogroup.telemetry.log import Log
 from tests.simulation.aims import Aims
 from tests.simulation.brokers import Brokers
 from tests.simulation.checker import Checker

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from aiogroup import Event, TopicPartition
+from aiogroup._core.telemetry import events
 from aiogroup.eventlog.columns import columns, event_classes
-from aiogroup.telemetry import events
 
 pytest.importorskip("pyspark")
 

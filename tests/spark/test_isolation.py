@@ -9,8 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from aiogroup import TopicPartition
-from aiogroup.recovery.ranges import read
-from aiogroup.recovery.token import LogId, Token
+from aiogroup._core.recovery.ranges import read
+from aiogroup._core.recovery.token import LogId, Token
 from aiogroup.spark import IncompleteError, Pending
 from aiogroup.spark.isolation import FAILURES_IN_A_ROW, MOST_ATTEMPTS, SUSPICIOUS_FAILURES, isolate
 from aiogroup.spark.slices import cut

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from aiogroup import TopicPartition
-from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.token import LogId, Token
+from aiogroup._core.recovery.ranges import Range
+from aiogroup._core.recovery.token import LogId, Token
 from aiogroup.spark.standing import Pending, Standing
 
 drain = importlib.import_module("aiogroup.spark.drain")  # the package has a function of this name

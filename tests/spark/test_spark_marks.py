@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from aiogroup.recovery.ranges import read
-from aiogroup.recovery.token import LogId
+from aiogroup._core.recovery.ranges import read
+from aiogroup._core.recovery.token import LogId
 from aiogroup.spark.marks import LaterMarkError, Mark, held, of_delta, of_iceberg, without
 
 ORDERS, PAYMENTS = UUID(int=1), UUID(int=2)

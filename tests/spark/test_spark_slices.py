@@ -10,9 +10,9 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiogroup._core.recovery.ranges import Range, count, read, subtract
+from aiogroup._core.recovery.token import LogId, Token
 from aiogroup.errors import ConfigError, InvalidTopicError
-from aiogroup.recovery.ranges import Range, count, read, subtract
-from aiogroup.recovery.token import LogId, Token
 from aiogroup.spark import JavaMissingError, Missing, Pending, Progress, PySparkMissingError, make_session
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import IncompleteError

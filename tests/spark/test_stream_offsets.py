@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiogroup import ConfigError, TopicPartition
-from aiogroup.recovery.ranges import Range
+from aiogroup._core.recovery.ranges import Range
 from aiogroup.spark.source.offsets import StreamOffset, Taken, next_offset
 
 TP = TopicPartition("orders", 0)

@@ -11,6 +11,29 @@ import sys
 import time
 from pathlib import Path
 
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aiogroup._core.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from aiogroup._core.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from aiogroup._core.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from aiogroup.embedded.machine.logs.batches import build
 from aiogroup.embedded.messages.cluster import (
     Cursor,
@@ -55,29 +78,6 @@ from aiogroup.embedded.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from aiogroup.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from aiogroup.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-)
-from aiogroup.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.embedded_clients import Machine
 from tests.support.group_scripts import reads
 from tests.support.log_scripts import LATE_SECONDS, RealBroker, Talk, some

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from aiogroup.protocol.codec import Reader, Writer
-from aiogroup.protocol.framing import read_message, write_message
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.codec import Reader, Writer
+from aiogroup._core.protocol.framing import read_message, write_message
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
 
 if TYPE_CHECKING:
-    from aiogroup.protocol.schema import R_co, Request
+    from aiogroup._core.protocol.schema import R_co, Request
 
 
 def encode_any_request(message: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from random import Random
 
+from aiogroup._core.protocol.framing import decode_response, encode_request
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.settings import Settings
-from aiogroup.protocol.framing import decode_response, encode_request
 
 
 class Clients:

@@ -6,16 +6,16 @@ import dataclasses
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.membership import facts as f
-from aiogroup.membership.classic.machine import ClassicMembership
-from aiogroup.membership.classic.requests import write_assignment
-from aiogroup.membership.identity import Identity
-from aiogroup.membership.member import MemberObserver
-from aiogroup.membership.settings import GroupSettings
-from aiogroup.membership.states import MOVES
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.classic.machine import ClassicMembership
+from aiogroup._core.membership.classic.requests import write_assignment
+from aiogroup._core.membership.identity import Identity
+from aiogroup._core.membership.member import MemberObserver
+from aiogroup._core.membership.settings import GroupSettings
+from aiogroup._core.membership.states import MOVES
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 SETTINGS = GroupSettings(
     session_timeout_ms=10_000, rebalance_timeout_ms=300_000, retry_backoff_ms=100, retry_backoff_max_ms=1_000

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
 from aiogroup import Consumer
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 
 QUICK = {
     "auto_offset_reset": "earliest",

@@ -8,26 +8,26 @@ import socket
 import struct
 import time
 
-from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
-from aiogroup.embedded.machine.groups.group import GroupSettings
-from aiogroup.protocol.consumer_protocol import Subscription, encode_subscription
-from aiogroup.protocol.framing import decode_request, decode_response, encode_request, encode_response
-from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.protocol.messages.offset_commit import (
+from aiogroup._core.protocol.consumer_protocol import Subscription, encode_subscription
+from aiogroup._core.protocol.framing import decode_request, decode_response, encode_request, encode_response
+from aiogroup._core.protocol.messages.describe_groups import DescribeGroupsRequest
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup._core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from aiogroup.protocol.messages.offset_fetch import (
+from aiogroup._core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
+from aiogroup.embedded.machine.groups.group import GroupSettings
 
 CLIENT_ID = "scripted"
 PARKED_AFTER_SECONDS = 0.2

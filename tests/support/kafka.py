@@ -12,8 +12,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from aiogroup import Consumer, Event, Records, TopicPartition
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.devkafka import Cluster
-from aiogroup.protocol.errors import ErrorCode
 
 QUICK: dict[str, Any] = {
     "session_timeout_ms": 3_000,

@@ -13,7 +13,7 @@ import signal
 import sys
 
 from aiogroup import Consumer, TopicPartition
-from aiogroup.telemetry import events
+from aiogroup._core.telemetry import events
 
 
 def die(why):

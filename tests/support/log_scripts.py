@@ -14,6 +14,10 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.framing import RequestHeader, decode_response, encode_request
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.embedded.machine.admin.logs import LogRequests
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.faults import Faults
@@ -52,10 +56,6 @@ from aiogroup.embedded.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.framing import RequestHeader, decode_response, encode_request
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 CLIENT_ID = "scripted"
 LATE_SECONDS = 30

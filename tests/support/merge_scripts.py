@@ -6,7 +6,7 @@ import random
 
 from hypothesis import strategies as st
 
-from aiogroup.delivery import merge, merging
+from aiogroup._core.delivery import merge, merging
 from tests.support.merging import Oracle, World
 
 PARTITIONS = 3

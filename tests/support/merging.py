@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aiogroup.delivery import merge, merging
-from aiogroup.delivery.delivery import Delivery
-from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.lane import Bar
-from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
+from aiogroup._core.delivery import merge, merging
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
+from aiogroup._core.fetching.lane import Bar
+from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches
 from tests.support.records import LATEST, tp
 

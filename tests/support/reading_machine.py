@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.framing import RequestHeader, decode_request, decode_response, encode_request
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.faults import Faults
 from aiogroup.embedded.machine.ids import Ids
@@ -18,9 +21,6 @@ from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.machine.timers import Timers
 from aiogroup.embedded.messages.framing import encode_answer
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.framing import RequestHeader, decode_request, decode_response, encode_request
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 
 @dataclass

@@ -9,6 +9,21 @@ import time
 from uuid import UUID, uuid4
 from zlib import crc32
 
+from aiogroup._core.protocol.framing import decode_response, encode_request
+from aiogroup._core.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+)
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aiogroup._core.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from aiogroup.embedded.machine.logs.batches import Record, build
 from aiogroup.embedded.messages.framing import encode_answer
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -18,15 +33,6 @@ from aiogroup.embedded.messages.topics import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
-)
-from aiogroup.protocol.framing import decode_response, encode_request
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
-from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from aiogroup.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
 )
 from tests.support.reading_machine import ReadingMachine
 

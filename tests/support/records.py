@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiokafka.structs import TopicPartition
 
+from aiogroup._core.fetching.assignment import Assignment
+from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
 from aiogroup.config import ResetPolicy
-from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches
 
 LATEST = ResetPolicy("latest")

@@ -11,8 +11,8 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from aiogroup import Consumer, TopicPartition
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.telemetry import events
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.telemetry import events
 from tests.support.kafka import QUICK, Ears, eventually
 
 __all__ = ["SCRIPTS", "played"]

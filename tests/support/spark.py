@@ -18,13 +18,13 @@ from pathlib import Path
 from aiokafka.structs import OffsetAndMetadata
 
 from aiogroup import ConsumerConfig, TopicPartition
+from aiogroup._core.recovery import ranges
+from aiogroup._core.recovery.token import HandOffNote, LogId, Token, make_id, second_group_mark, write_committed
+from aiogroup._runtime.net.link import Link
 from aiogroup.admin import GroupMember, list_members
 from aiogroup.devkafka import jars
 from aiogroup.devkafka.errors import DevKafkaError
 from aiogroup.errors import GroupNotFoundError
-from aiogroup.recovery import ranges
-from aiogroup.recovery.token import HandOffNote, LogId, Token, make_id, second_group_mark, write_committed
-from aiogroup.runtime.net.link import Link
 from aiogroup.spark import make_session
 from aiogroup.spark.errors import JavaMissingError, PySparkMissingError
 from aiogroup.spark.session import check_java, check_pyspark

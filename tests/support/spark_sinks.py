@@ -22,8 +22,8 @@ from threading import Thread
 from typing import Any
 from uuid import UUID
 
-from aiogroup.recovery.ranges import read
-from aiogroup.recovery.token import LogId
+from aiogroup._core.recovery.ranges import read
+from aiogroup._core.recovery.token import LogId
 from aiogroup.spark import DrainReport, TableError, drain, tables, to_merge, to_table
 from aiogroup.spark.__main__ import main as command
 from aiogroup.spark.current import Current, at_work

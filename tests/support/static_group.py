@@ -7,18 +7,18 @@ from __future__ import annotations
 import json
 import re
 
-from aiogroup.embedded.machine.logs.batches import records_of
-from aiogroup.embedded.machine.observers import Observer
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.protocol.messages.offset_commit import (
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup._core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aiogroup.embedded.machine.logs.batches import records_of
+from aiogroup.embedded.machine.observers import Observer
 from tests.support.embedded_clients import Machine
 
 GROUP = "billing"

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._core.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
 from aiogroup.embedded.machine.logs.batches import Record, build, header_of, records_of
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
@@ -14,13 +21,6 @@ from aiogroup.embedded.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
-)
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
 )
 from tests.support.embedded_clients import Machine
 

@@ -14,6 +14,25 @@ import time
 from pathlib import Path
 
 from aiogroup import devkafka
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aiogroup._core.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from aiogroup._core.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.embedded.machine.logs.batches import Record, build, end_of_transaction, header_of
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
@@ -41,25 +60,6 @@ from aiogroup.embedded.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from aiogroup.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from aiogroup.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-)
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.any_version import decode_any_response, encode_any_request
 from tests.support.embedded_clients import Machine
 

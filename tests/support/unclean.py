@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 from aiogroup import AiogroupError, TopicPartition
-from aiogroup.cluster import PartitionInfo
+from aiogroup._core.cluster import PartitionInfo
+from aiogroup._runtime.net.link import Link
 from aiogroup.config import ConsumerConfig
 from aiogroup.devkafka import Cluster
-from aiogroup.runtime.net.link import Link
 from tests.support.brokers import EmbeddedCluster
 from tests.support.kafka import eventually
 

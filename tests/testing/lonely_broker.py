@@ -6,10 +6,16 @@ import asyncio
 import struct
 from contextlib import asynccontextmanager, suppress
 
-from aiogroup.protocol import decode_request, decode_request_header, decode_response, encode_request, encode_response
-from aiogroup.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from aiogroup._core.protocol import (
+    decode_request,
+    decode_request_header,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from aiogroup._core.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
 HOST = "127.0.0.1"
 

@@ -8,18 +8,18 @@ import struct
 
 import pytest
 
+from aiogroup._core.protocol import decode_response
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
 from aiogroup.embedded import Broker
 from aiogroup.embedded.machine.logs.batches import Record as StoredRecord
 from aiogroup.embedded.machine.logs.batches import build
 from aiogroup.embedded.messages.cluster import DescribeClusterRequest
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiogroup.errors import ConfigError, ConnectionLostError, ProtocolError
-from aiogroup.protocol import decode_response
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.testing import CUT, DROPPED, Proxy, Raw
 from tests.support.kafka import eventually
 from tests.testing.lonely_broker import HOST, LonelyBroker, connected

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
-from aiogroup.runtime.loop.clock import wall_ms
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.event import Event
+from aiogroup._runtime.loop.clock import wall_ms
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Event
 
 __all__ = ["Journal", "LagSample", "fitting", "plain", "shown"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiogroup._runtime.inside import Inside
+from aiogroup._runtime.loop.clock import now_ms, timeout_ms
+from aiogroup._runtime.net.group_link import GroupLink
 from aiogroup.admin import described, members_of
 from aiogroup.asgi.page.journal import fitting, plain, shown
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
-from aiogroup.runtime.inside import Inside
-from aiogroup.runtime.loop.clock import now_ms, timeout_ms
-from aiogroup.runtime.net.group_link import GroupLink
 
 __all__ = ["Members"]
 

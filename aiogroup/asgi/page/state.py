@@ -9,11 +9,11 @@ from typing import Final
 
 import anyio
 
+from aiogroup._runtime.loop.clock import now_ms, wall_ms
 from aiogroup.asgi.page.journal import Journal
 from aiogroup.asgi.page.watched import Watched
 from aiogroup.asgi.probes import Snapshot
 from aiogroup.asgi.supervised import SupervisedLoop
-from aiogroup.runtime.loop.clock import now_ms, wall_ms
 
 __all__ = ["State"]
 

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.event import Event
+from aiogroup._runtime.loop.clock import wall_ms
 from aiogroup.asgi.page.journal import plain, shown
-from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Event
 
 __all__ = ["Timeline"]
 

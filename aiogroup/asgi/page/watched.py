@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, TypeVar
 
+from aiogroup._core.telemetry.event import Event
+from aiogroup._core.telemetry.inside import PartitionInside
+from aiogroup._runtime.inside import Inside
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms
 from aiogroup.asgi.page.journal import Journal, LagSample, fitting, plain, shown
 from aiogroup.asgi.page.members import Members
 from aiogroup.asgi.page.timeline import Timeline
 from aiogroup.asgi.supervised import SupervisedLoop
 from aiogroup.consumer import Consumer
-from aiogroup.runtime.inside import Inside
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry.event import Event
-from aiogroup.telemetry.inside import PartitionInside
 
 __all__ = ["Watched"]
 

@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
+from aiogroup._command.printable import document, table
+from aiogroup._core.recovery.ranges import count
 from aiogroup.admin import GroupMember
 from aiogroup.cli.arguments import name_group
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import GroupLook, PartitionLook, look_once, sum_of_lags
 from aiogroup.cli.printing import address, broker_as_json, member_as_json, say
-from aiogroup.printable import document, table
-from aiogroup.recovery.ranges import count
 
 __all__ = ["add"]
 

@@ -14,10 +14,10 @@ from threading import Event, Thread
 from typing import IO, Any, Final
 from urllib.parse import urlencode, urlsplit
 
+from aiogroup._command.printable import document
+from aiogroup._runtime.loop.clock import steady_ms
 from aiogroup.cli.exits import Exit, NotDoneError
 from aiogroup.cli.printing import check_reader, say_on, tell
-from aiogroup.printable import document
-from aiogroup.runtime.loop.clock import steady_ms
 
 __all__ = ["add"]
 

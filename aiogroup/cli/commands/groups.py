@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
+from aiogroup._command.printable import document, table
+from aiogroup._core.cluster import Broker
+from aiogroup._core.values import dataclass
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.printing import address, broker_as_json, say, tell
-from aiogroup.cluster import Broker
-from aiogroup.printable import document, table
-from aiogroup.values import dataclass
 
 __all__ = ["add"]
 

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final
 
+from aiogroup._command.printable import document, shown, table
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.cli.arguments import count_of, name_group, positive
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
@@ -18,8 +20,6 @@ from aiogroup.cli.printing import duration, say, say_on, tell
 from aiogroup.cli.rates import Rate, Rates, sum_of_rates
 from aiogroup.cli.screen import shown_in_place
 from aiogroup.errors import AiogroupError, AuthenticationFailedError, named
-from aiogroup.printable import document, shown, table
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.structs import TopicPartition
 
 __all__ = ["add"]

@@ -6,12 +6,12 @@ import argparse
 from itertools import groupby
 from typing import Final
 
+from aiogroup._command.printable import document, table
 from aiogroup.admin import GroupMember, list_members, remove_members
 from aiogroup.cli.arguments import Once, name_as_kafka, sendable
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.printing import member_as_json, say, tell
-from aiogroup.printable import document, table
 
 __all__ = ["add_list", "add_remove"]
 

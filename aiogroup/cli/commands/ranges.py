@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
+from aiogroup._command.printable import document, table
+from aiogroup._core.recovery.ranges import count
 from aiogroup.cli.arguments import name_group
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import PartitionLook, look_once
 from aiogroup.cli.printing import say, tell
-from aiogroup.printable import document, table
-from aiogroup.recovery.ranges import count
 
 __all__ = ["add"]
 

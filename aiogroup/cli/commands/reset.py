@@ -6,6 +6,9 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from aiogroup._command.printable import document, table
+from aiogroup._core.recovery.ranges import count
+from aiogroup._runtime.loop.clock import wall_ms
 from aiogroup.admin import GroupMember, members_of
 from aiogroup.cli.arguments import (
     count_of,
@@ -24,9 +27,6 @@ from aiogroup.cli.looks import QUIET, GroupLook, PartitionLook, look_at
 from aiogroup.cli.printing import say, tell
 from aiogroup.cli.reset_plan import Change, change_of, read_file, written_file
 from aiogroup.errors import AiogroupError, CommitFailedError, named
-from aiogroup.printable import document, table
-from aiogroup.recovery.ranges import count
-from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.structs import TopicPartition
 
 __all__ = ["add"]

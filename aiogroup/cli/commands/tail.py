@@ -10,15 +10,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from aiogroup import Consumer, Record
+from aiogroup._command.printable import clean, document, shown
+from aiogroup._core.protocol.messages.list_offsets import EARLIEST, LATEST
+from aiogroup._runtime.loop.clock import now_ms, wall_ms
 from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, name_as_kafka, partitions, positive, topic
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit, NotDoneError
 from aiogroup.cli.printing import check_reader, say_on
 from aiogroup.errors import named
-from aiogroup.printable import clean, document, shown
-from aiogroup.protocol.messages.list_offsets import EARLIEST, LATEST
-from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.structs import TopicPartition
 
 __all__ = ["add"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import aiogroup
-from aiogroup.native.diagnosis import why_not_compiled
+from aiogroup._core.native.diagnosis import why_not_compiled
 
 __all__ = ["versions"]
 

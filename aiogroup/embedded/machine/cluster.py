@@ -7,6 +7,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from aiogroup._core.protocol.framing import RequestHeader
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.schema import Request
 from aiogroup.embedded.machine.admin.changes import ConfigChanges
 from aiogroup.embedded.machine.admin.described import DescribedConfigs
 from aiogroup.embedded.machine.admin.logs import LogRequests
@@ -46,9 +49,6 @@ from aiogroup.embedded.machine.transactions.seats import Seats
 from aiogroup.embedded.messages.framing import NotOfferedError, VersionNotOfferedError, decode
 from aiogroup.embedded.messages.ranges import narrowed
 from aiogroup.errors import ProtocolError
-from aiogroup.protocol.framing import RequestHeader
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.schema import Request
 
 __all__ = ["Cluster", "Output"]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aiogroup._core.protocol.schema import Request
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.gate import encoded
-from aiogroup.protocol.schema import Request
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.faults.gate import Gate

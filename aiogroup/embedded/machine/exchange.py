@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aiogroup.protocol.framing import RequestHeader
-    from aiogroup.protocol.schema import Request, Response
+    from aiogroup._core.protocol.framing import RequestHeader
+    from aiogroup._core.protocol.schema import Request, Response
 
 __all__ = ["Exchange", "Handler", "Handlers", "Peer"]
 

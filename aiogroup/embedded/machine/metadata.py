@@ -6,22 +6,16 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aiogroup.embedded.machine.connection import Ranges
-from aiogroup.embedded.machine.exchange import Exchange, Handler
-from aiogroup.embedded.machine.faults.faults import Faults, Place
-from aiogroup.embedded.machine.logs.topics import Partition, Topic, Topics, refusal_of_name
-from aiogroup.embedded.machine.nodes import Nodes
-from aiogroup.embedded.machine.settings import Settings
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.api_versions import (
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from aiogroup.protocol.messages.metadata import (
+from aiogroup._core.protocol.messages.metadata import (
     NOT_ASKED,
     MetadataRequest,
     MetadataRequestTopic,
@@ -30,7 +24,13 @@ from aiogroup.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from aiogroup.protocol.schema import Request
+from aiogroup._core.protocol.schema import Request
+from aiogroup.embedded.machine.connection import Ranges
+from aiogroup.embedded.machine.exchange import Exchange, Handler
+from aiogroup.embedded.machine.faults.faults import Faults, Place
+from aiogroup.embedded.machine.logs.topics import Partition, Topic, Topics, refusal_of_name
+from aiogroup.embedded.machine.nodes import Nodes
+from aiogroup.embedded.machine.settings import Settings
 
 __all__ = ["ClusterMetadata"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiogroup.protocol.schema import (
+from aiogroup._core.protocol.schema import (
     BOOLEAN,
     INT8,
     INT16,

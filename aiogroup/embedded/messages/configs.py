@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiogroup.protocol.schema import (
+from aiogroup._core.protocol.schema import (
     BOOLEAN,
     INT8,
     INT16,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from aiogroup._core.protocol.codec import Reader, Writer
+from aiogroup._core.protocol.framing import RequestHeader, read_message, read_request_header, write_answer
 from aiogroup.embedded.messages.ranges import RANGES, REQUESTS
-from aiogroup.protocol.codec import Reader, Writer
-from aiogroup.protocol.framing import RequestHeader, read_message, read_request_header, write_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from aiogroup.protocol.schema import Request, Response, Value
+    from aiogroup._core.protocol.schema import Request, Response, Value
 
 __all__ = ["ApiNotOfferedError", "Batches", "NotOfferedError", "VersionNotOfferedError", "decode", "encode_answer"]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.schema import Response, Structure
 from aiogroup.embedded.messages.configs import DescribeConfigsResult
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.schema import Response, Structure
 
 __all__ = ["instead_of_overlong"]
 

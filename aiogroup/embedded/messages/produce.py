@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiogroup.protocol.messages.fetch import LeaderIdAndEpoch
-from aiogroup.protocol.schema import (
+from aiogroup._core.protocol.messages.fetch import LeaderIdAndEpoch
+from aiogroup._core.protocol.schema import (
     INT16,
     INT32,
     INT64,

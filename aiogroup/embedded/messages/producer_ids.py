@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiogroup.protocol.schema import INT16, INT32, INT64, STRING, Request, Response, structure, wire
+from aiogroup._core.protocol.schema import INT16, INT32, INT64, STRING, Request, Response, structure, wire
 
 
 @structure

@@ -5,6 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.describe_groups import DescribeGroupsRequest
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.list_groups import ListGroupsRequest
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsRequest
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest
+from aiogroup._core.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.embedded.messages.cluster import (
     DescribeClusterRequest,
     DescribeLogDirsRequest,
@@ -32,23 +46,9 @@ from aiogroup.embedded.messages.transactions import (
     ListTransactionsRequest,
     TxnOffsetCommitRequest,
 )
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
-from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.list_groups import ListGroupsRequest
-from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
-from aiogroup.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
-    from aiogroup.protocol.schema import Request
+    from aiogroup._core.protocol.schema import Request
 
 __all__ = ["LATER", "RANGES", "REFUSED_PRODUCE", "REQUESTS", "narrowed"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from aiogroup.errors import UnsupportedVersionError
-from aiogroup.protocol.schema import (
+from aiogroup._core.protocol.schema import (
     BOOLEAN,
     INT8,
     INT16,
@@ -20,6 +19,7 @@ from aiogroup.protocol.schema import (
     structure,
     wire,
 )
+from aiogroup.errors import UnsupportedVersionError
 
 if TYPE_CHECKING:
     from uuid import UUID

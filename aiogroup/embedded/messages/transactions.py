@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from aiogroup.protocol.schema import (
+from aiogroup._core.protocol.schema import (
     BOOLEAN,
     INT16,
     INT32,

@@ -29,15 +29,15 @@ CLOCKS = (
     "aiokafka.consumer.group_coordinator",
     "aiokafka.consumer.subscription_state",
     "aiokafka.producer.message_accumulator",
-    "aiogroup.runtime.delivery.requests",
-    "aiogroup.runtime.loop.clock",
+    "aiogroup._runtime.delivery.requests",
+    "aiogroup._runtime.loop.clock",
 )
 """Modules that ask `time` where they could ask the loop."""
 NANOSECOND_S = 1e-9
 NANOSECONDS_IN_A_MS = 1_000_000
 TURN_MS = 3_600_000
 """Of a cursor, whose turns end by the real clock also here: they would end earlier beside other work."""
-UNORDERED = (("anyio._backends._asyncio", "CancelScope"), ("aiogroup.runtime.net.connection", "Connection"))
+UNORDERED = (("anyio._backends._asyncio", "CancelScope"), ("aiogroup._runtime.net.connection", "Connection"))
 """Classes whose objects are kept in sets that are walked."""
 
 
@@ -104,11 +104,11 @@ def virtual_time(loop: VirtualLoop, *modules: ModuleType) -> Iterator[None]:
 
     for module in CLOCKS:
         replace(module, "time", clock)
-    replace("aiogroup.runtime.build", "TURN_MS", TURN_MS)
-    for each in _found("aiogroup.runtime.delivery.requests", "Requests"):
+    replace("aiogroup._runtime.build", "TURN_MS", TURN_MS)
+    for each in _found("aiogroup._runtime.delivery.requests", "Requests"):
         layer[each, "turn_left_ns"] = lambda _requests: TURN_MS * NANOSECONDS_IN_A_MS
-    replace("aiogroup.runtime.recovery.catch_up", "secrets", SimpleNamespace(token_bytes=random.randbytes))
-    for each in _found("aiogroup.runtime.membership.heartbeat_thread", "HeartbeatThread"):
+    replace("aiogroup._runtime.recovery.catch_up", "secrets", SimpleNamespace(token_bytes=random.randbytes))
+    for each in _found("aiogroup._runtime.membership.heartbeat_thread", "HeartbeatThread"):
         layer[each, "__init__"] = _refuse_thread
     with contextlib.ExitStack() as stack:
         for module, name in UNORDERED:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from aiogroup.telemetry.meter import bounds_of
+from aiogroup._core.telemetry.meter import bounds_of
 
 __all__ = ["BUCKET", "Bucket", "Histogram", "Interval", "above", "edges", "greatest", "merge", "quantile", "size"]
 

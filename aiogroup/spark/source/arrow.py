@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from aiogroup.native import columns
+from aiogroup._core.native import columns
 from aiogroup.spark.source.ranges import Held, Read
 
 if TYPE_CHECKING:
-    from aiogroup.native.pure import Packed
+    from aiogroup._core.native.pure import Packed
     from aiogroup.records import Record
 
 __all__ = ["COLUMNS", "HELD", "batch_of"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anyio.from_thread import start_blocking_portal
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from aiogroup.recovery.ranges import above, count
+from aiogroup._core.recovery.ranges import above, count
 from aiogroup.spark.errors import NotLeftToJobsError
 from aiogroup.spark.slices import Piece
 from aiogroup.spark.source.options import Wanted

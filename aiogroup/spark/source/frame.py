@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from aiogroup.properties import consumer_settings
+from aiogroup._command.properties import consumer_settings
 from aiogroup.spark.access import Access
 from aiogroup.spark.session import slots_of
 from aiogroup.spark.slices import Piece

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
+from aiogroup._core.recovery.ranges import Range, Ranges, subtract
 from aiogroup.errors import ConfigError
-from aiogroup.recovery.ranges import Range, Ranges, subtract
 from aiogroup.structs import TopicPartition
 
 __all__ = ["StreamOffset", "Taken", "next_offset"]

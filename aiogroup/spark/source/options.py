@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from aiogroup._command.properties import consumer_settings
 from aiogroup.errors import ConfigError
-from aiogroup.properties import consumer_settings
 from aiogroup.spark.access import Access, cluster_of
 
 __all__ = ["Wanted"]

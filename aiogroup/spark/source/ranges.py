@@ -8,11 +8,11 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
+from aiogroup._core.fetching.records.decode import PassedOver
+from aiogroup._runtime.inside import Inside
+from aiogroup._runtime.loop.clock import now_ms
 from aiogroup.consumer import Consumer
-from aiogroup.fetching.records.decode import PassedOver
 from aiogroup.records import Record
-from aiogroup.runtime.inside import Inside
-from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.spark.errors import IncompleteError
 from aiogroup.spark.source.tasks import Part, Run, Task, runs_of
 from aiogroup.structs import TopicPartition

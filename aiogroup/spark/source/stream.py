@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from anyio.from_thread import start_blocking_portal
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from aiogroup.recovery.ranges import above
-from aiogroup.runtime.loop.clock import now_ms, steady_ms
+from aiogroup._core.recovery.ranges import above
+from aiogroup._runtime.loop.clock import now_ms, steady_ms
 from aiogroup.spark.access import Access
 from aiogroup.spark.claims import IDLE_MS, SESSION_TIMEOUT_MS, Claims
 from aiogroup.spark.errors import TopicRecreatedError

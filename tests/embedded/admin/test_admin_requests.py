@@ -6,14 +6,14 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
 from aiogroup.embedded import Broker, BrokerRefusal
 from aiogroup.embedded.machine import snapshots
 from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.messages.cluster import DescribeClusterRequest
 from aiogroup.embedded.messages.configs import IncrementalAlterConfigsRequest
 from aiogroup.embedded.messages.groups import DeleteGroupsRequest, OffsetDeleteRequest
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.metadata import MetadataRequest
 from tests.support.admin_scripts import (
     DELETE,
     GROUP,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.machine.logs.batches import Record, build
-from aiogroup.protocol.errors import ErrorCode
 from tests.support.log_scripts import PureBroker, Talk
 
 

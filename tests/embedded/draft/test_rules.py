@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.embedded.machine.refusals import BrokerRefusal
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from tests.support.embedded_clients import Machine
 from tests.support.static_group import GROUP, HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Scene
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.errors import ErrorCode as E
 from tests.support.static_group import Scene, ms
 
 MINUTE = 60_000

@@ -6,8 +6,8 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from aiogroup import Consumer, CorruptRecordError
+from aiogroup._core.protocol.messages.metadata import MetadataRequest
 from aiogroup.embedded import Broker, BrokerRefusal, damaged, reading, stable
-from aiogroup.protocol.messages.metadata import MetadataRequest
 
 
 @pytest.fixture

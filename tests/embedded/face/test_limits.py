@@ -9,6 +9,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import PolicyViolationError
 
+from aiogroup._core.protocol.framing import decode_response, encode_request
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.embedded import Broker, BrokerRefusal, asked
 from aiogroup.embedded.machine.logs.batches import Record, build, seal
 from aiogroup.embedded.machine.logs.unpacking import (
@@ -22,8 +24,6 @@ from aiogroup.embedded.machine.logs.unpacking import (
 )
 from aiogroup.embedded.machine.refusals import REFUSALS
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from aiogroup.protocol.framing import decode_response, encode_request
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 
 LIMIT_S = 10
 

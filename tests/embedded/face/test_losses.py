@@ -9,8 +9,8 @@ from collections import defaultdict
 import pytest
 
 from aiogroup import Consumer, LogTruncationError, TopicPartition
+from aiogroup._core.telemetry.events import LogTruncated
 from aiogroup.embedded import Broker, caught_up, reading, stable
-from aiogroup.telemetry.events import LogTruncated
 from tests.support.kafka import QUICK, Ears
 from tests.support.reading import alone, read
 

@@ -11,8 +11,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from aiogroup import Consumer
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded import Broker, asked, caught_up, stable
-from aiogroup.protocol.errors import ErrorCode
 
 LIMIT_S = 60
 QUIET_MS = 300

@@ -7,9 +7,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from aiogroup import Consumer
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded import Broker, BrokerRefusal, committed, stable
 from aiogroup.embedded.messages.ranges import RANGES
-from aiogroup.protocol.errors import ErrorCode
 
 
 @pytest.fixture

@@ -8,26 +8,26 @@ import dataclasses
 
 import pytest
 
-from aiogroup.embedded.machine.faults.faults import Fault, Place
-from aiogroup.embedded.machine.faults.rules import CUT
-from aiogroup.embedded.machine.logs.batches import Record, build
-from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from aiogroup.protocol.messages.offset_commit import (
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aiogroup._core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from aiogroup.protocol.messages.offset_fetch import (
+from aiogroup._core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
+from aiogroup.embedded.machine.faults.faults import Fault, Place
+from aiogroup.embedded.machine.faults.rules import CUT
+from aiogroup.embedded.machine.logs.batches import Record, build
+from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.clients import Clients
 
 PLACES = [("orders", 0), ("orders", 1), ("bills", 0)]

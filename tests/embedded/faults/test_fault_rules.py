@@ -6,17 +6,17 @@ import dataclasses
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup._core.protocol.messages.metadata import MetadataResponse
+from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from aiogroup.embedded.machine.faults.rules import CUT, DROPPED, Raw
 from aiogroup.embedded.machine.faults.watch import Watch
 from aiogroup.embedded.machine.logs.batches import Record, build
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aiogroup.protocol.messages.metadata import MetadataResponse
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.clients import Clients
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")

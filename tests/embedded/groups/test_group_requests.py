@@ -6,25 +6,25 @@ from uuid import UUID
 
 import pytest
 
-from aiogroup.embedded.machine.faults.faults import Fault, Place
-from aiogroup.embedded.machine.groups.log import Commit, Committed, GroupLog, Tombstone
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.protocol.messages.list_groups import ListGroupsRequest
-from aiogroup.protocol.messages.offset_commit import (
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.describe_groups import DescribeGroupsRequest
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup._core.protocol.messages.list_groups import ListGroupsRequest
+from aiogroup._core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from aiogroup.protocol.messages.offset_fetch import (
+from aiogroup._core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aiogroup.embedded.machine.faults.faults import Fault, Place
+from aiogroup.embedded.machine.groups.log import Commit, Committed, GroupLog, Tombstone
 from tests.support.embedded_clients import Machine
 
 UNKNOWN_ID = UUID(int=77)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.faults.faults import Fault
 from aiogroup.embedded.machine.faults.faults import Place as FaultPlace
 from aiogroup.embedded.machine.logs.batches import Record, build, header_of, is_intact, records_of
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
-from aiogroup.protocol.errors import ErrorCode
 from tests.support.log_scripts import SCRIPTS, PureBroker, Talk, golden
 
 

@@ -6,6 +6,10 @@ from uuid import UUID
 
 import pytest
 
+from aiogroup._core.protocol import encode_request, encode_response
+from aiogroup._core.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.embedded.messages.framing import (
     ApiNotOfferedError,
     Batches,
@@ -15,10 +19,6 @@ from aiogroup.embedded.messages.framing import (
 )
 from aiogroup.embedded.messages.ranges import RANGES, narrowed
 from aiogroup.errors import ProtocolError
-from aiogroup.protocol import encode_request, encode_response
-from aiogroup.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
 
 SOME_ID = UUID(int=5)
 SMALL, LARGE, LARGER = b"a" * 10, b"b" * 5000, memoryview(b"c" * 70_000)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.messages import REQUESTS as CLIENTS
+from aiogroup._core.protocol.schema import Array, Nested, specs
 from aiogroup.embedded.messages.framing import decode, encode_answer
 from aiogroup.embedded.messages.ranges import LATER, RANGES, REQUESTS
 from aiogroup.errors import UnsupportedVersionError
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.messages import REQUESTS as CLIENTS
-from aiogroup.protocol.schema import Array, Nested, specs
 from tests.protocol.protocol_golden import CORRELATION_ID, GOLDEN, OF_THE_DRAFT, Row, by_message, camel, differences
 from tests.protocol.protocol_values import value
 from tests.support.any_version import decode_any_response, encode_any_request

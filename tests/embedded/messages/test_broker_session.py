@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.embedded.messages.framing import decode, encode_answer
 from aiogroup.embedded.messages.produce import ProduceRequest
 from aiogroup.embedded.messages.ranges import LATER, RANGES, REFUSED_PRODUCE
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from tests.protocol.protocol_golden import GOLDEN
 from tests.support.any_version import decode_any_response, encode_any_request
 

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode as E
 from aiogroup.embedded.machine.logs.batches import records_of
-from aiogroup.protocol.errors import ErrorCode as E
 from tests.support.reading_machine import ReadingMachine, answer_of, parts, want
 
 STEPS = 300

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.embedded.machine.reading.sessions import Sessions, Wanted
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.reading_machine import ReadingMachine, answer_of, only, parts, want
 
 FINAL, INITIAL = -1, 0

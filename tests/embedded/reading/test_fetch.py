@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.fetch import EpochEndOffset, FetchRequest, LeaderIdAndEpoch, ReplicaState
 from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.machine.logs.batches import header_of
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.fetch import EpochEndOffset, FetchRequest, LeaderIdAndEpoch, ReplicaState
 from tests.support.reading_machine import ReadingMachine, answer_of, only, parts, want
 
 VERSIONS = range(FetchRequest.MIN_VERSION, FetchRequest.MAX_VERSION + 1)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.embedded.machine.faults.faults import Fault, Place
-from aiogroup.embedded.machine.logs.direct import damaged
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aiogroup.protocol.messages.offset_for_leader_epoch import (
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup._core.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from aiogroup.embedded.machine.faults.faults import Fault, Place
+from aiogroup.embedded.machine.logs.direct import damaged
 from tests.support.reading_machine import ReadingMachine
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)

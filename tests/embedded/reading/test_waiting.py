@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic
 from aiogroup.embedded.machine.faults.faults import Fault
 from aiogroup.embedded.machine.logs.batches import Record, build
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic
 from tests.support.embedded_clients import Machine
 from tests.support.reading_machine import Peer, ReadingMachine, answer_of, only, parts, want
 

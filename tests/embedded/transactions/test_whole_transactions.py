@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.machine.logs.compaction import compact
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
 from aiogroup.embedded.messages.transactions import ListTransactionsRequest
-from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.support.embedded_clients import Machine
 from tests.support.transaction_machine import TransactionMachine
 

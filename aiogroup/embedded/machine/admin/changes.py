@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.admin.resources import RefusedResourceError, ResourceType, look_at_node
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.logs.topics import refusal_of_name
@@ -29,16 +30,15 @@ from aiogroup.embedded.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from aiogroup._core.protocol.schema import Request
     from aiogroup.embedded.machine.exchange import Exchange, Handler
     from aiogroup.embedded.machine.faults.faults import Faults
     from aiogroup.embedded.machine.logs.topics import Topics
     from aiogroup.embedded.machine.nodes import Nodes
     from aiogroup.embedded.machine.refusals import Troubles
     from aiogroup.embedded.machine.settings import Settings
-    from aiogroup.protocol.schema import Request
 
 __all__ = ["ConfigChanges"]
 

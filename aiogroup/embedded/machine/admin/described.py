@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.admin.resources import RefusedResourceError, ResourceType, look_at_node
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.logs.topic_config import effective_settings
@@ -34,16 +35,15 @@ from aiogroup.embedded.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from aiogroup._core.protocol.schema import Request
     from aiogroup.embedded.machine.exchange import Exchange, Handler
     from aiogroup.embedded.machine.faults.faults import Faults
     from aiogroup.embedded.machine.logs.topics import Topics
     from aiogroup.embedded.machine.nodes import Nodes
     from aiogroup.embedded.machine.refusals import Troubles
     from aiogroup.embedded.machine.settings import Settings
-    from aiogroup.protocol.schema import Request
 
 __all__ = ["DescribedConfigs"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.logs.topics import refusal_of_name
 from aiogroup.embedded.messages.cluster import (
@@ -25,15 +26,14 @@ from aiogroup.embedded.messages.records import (
     ProducersOfTopic,
     ProducerState,
 )
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from aiogroup._core.protocol.schema import Request
     from aiogroup.embedded.machine.exchange import Exchange, Handler
     from aiogroup.embedded.machine.faults.faults import Faults
     from aiogroup.embedded.machine.logs.log import Budget
     from aiogroup.embedded.machine.logs.topics import Partition, Topics
     from aiogroup.embedded.machine.settings import Settings
-    from aiogroup.protocol.schema import Request
 
 __all__ = ["LogRequests"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from enum import IntEnum
 
-from aiogroup.protocol.errors import ErrorCode
+from aiogroup._core.protocol.errors import ErrorCode
 
 __all__ = ["RefusedResourceError", "ResourceType", "look_at_node"]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.logs.topics import refusal_of_name
 from aiogroup.embedded.machine.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
@@ -25,16 +27,14 @@ from aiogroup.embedded.messages.cluster import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from aiogroup._core.protocol.schema import Request
     from aiogroup.embedded.machine.exchange import Exchange, Handler
     from aiogroup.embedded.machine.faults.faults import Faults
     from aiogroup.embedded.machine.logs.topics import Partition, Topic, Topics
     from aiogroup.embedded.machine.nodes import Nodes
     from aiogroup.embedded.machine.settings import Settings
-    from aiogroup.protocol.schema import Request
 
 __all__ = ["Topology"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.exchange import Exchange
-from aiogroup.protocol.errors import ErrorCode
 
 __all__ = ["Fault", "Faults", "Place"]
 

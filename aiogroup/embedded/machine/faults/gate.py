@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsResponse
+from aiogroup._core.protocol.schema import Response, specs
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.rules import CUT, DROPPED, Fate, Outcome, Raw, Rule, Rules
 from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.embedded.machine.timers import Timers
 from aiogroup.embedded.messages.framing import encode_answer
 from aiogroup.embedded.messages.overlong import instead_of_overlong
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.api_versions import ApiVersionsResponse
-from aiogroup.protocol.schema import Response, specs
 
 __all__ = ["Gate", "Outlet", "encoded"]
 

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup.embedded.machine.observers import Observer
 from aiogroup.embedded.machine.refusals import BrokerRefusal, Troubles, whole_number
 from aiogroup.embedded.machine.timers import Timers
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.exchange import Exchange

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, get_args
 
+from aiogroup._core.protocol.schema import Request, Response
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.ids import RandomBits
 from aiogroup.embedded.machine.refusals import BrokerRefusal, whole_number
 from aiogroup.embedded.machine.timers import Timers
 from aiogroup.embedded.messages.ranges import RANGES
-from aiogroup.protocol.schema import Request, Response
 
 __all__ = ["CUT", "DROPPED", "Api", "Damage", "Outcome", "Raw", "Rule", "Rules", "Settable", "api_name", "corrupted"]
 

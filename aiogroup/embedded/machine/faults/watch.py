@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from aiogroup._core.protocol.messages.describe_groups import DescribeGroupsRequest
+from aiogroup._core.protocol.messages.fetch import FetchResponse
+from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest
+from aiogroup._core.protocol.schema import Request, Response
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.rules import Api, api_name
 from aiogroup.embedded.machine.observers import Observer
 from aiogroup.embedded.messages.produce import ProduceRequest
-from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
-from aiogroup.protocol.messages.fetch import FetchResponse
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
-from aiogroup.protocol.schema import Request, Response
 
 __all__ = ["Seen", "Watch"]
 

@@ -10,29 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-from aiogroup.embedded.machine.groups.form import Form, MakeForm
-from aiogroup.embedded.machine.groups.group import Group, GroupSettings, GroupState
-from aiogroup.embedded.machine.groups.joins import Join
-from aiogroup.embedded.machine.groups.log import Commit, Committed, CoordinatorLog, PendingCommit, StoredGroup
-from aiogroup.embedded.machine.observers import Observer
-from aiogroup.embedded.machine.timers import Timers
-from aiogroup.embedded.messages.transactions import TxnOffsetCommitRequest
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.describe_groups import (
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from aiogroup.protocol.messages.offset_commit import (
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from aiogroup._core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from aiogroup.protocol.messages.offset_fetch import (
+from aiogroup._core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -41,8 +34,15 @@ from aiogroup.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from aiogroup.protocol.schema import Response
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup._core.protocol.schema import Response
+from aiogroup.embedded.machine.groups.form import Form, MakeForm
+from aiogroup.embedded.machine.groups.group import Group, GroupSettings, GroupState
+from aiogroup.embedded.machine.groups.joins import Join
+from aiogroup.embedded.machine.groups.log import Commit, Committed, CoordinatorLog, PendingCommit, StoredGroup
+from aiogroup.embedded.machine.observers import Observer
+from aiogroup.embedded.machine.timers import Timers
+from aiogroup.embedded.messages.transactions import TxnOffsetCommitRequest
 
 __all__ = ["Answer", "CoordinatorLog", "CoordinatorRequest", "GroupCoordinator"]
 

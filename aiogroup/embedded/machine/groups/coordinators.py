@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.schema import Response
 from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
 from aiogroup.embedded.machine.groups.form import Form, MakeForm
 from aiogroup.embedded.machine.groups.log import CoordinatorLog, GroupLog, TransactionEnd
 from aiogroup.embedded.machine.refusals import BrokerRefusal
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.schema import Response
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.groups.group import Group

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.schema import Request
 from aiogroup.embedded.machine.exchange import Exchange, Handler
 from aiogroup.embedded.machine.faults.faults import Faults, Place
 from aiogroup.embedded.machine.groups.coordinators import Coordinators
@@ -18,8 +20,6 @@ from aiogroup.embedded.messages.groups import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.schema import Request
 
 __all__ = ["GroupDeletion"]
 

@@ -9,10 +9,10 @@ from aiogroup.embedded.machine.groups.group import GroupState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
     from aiogroup.embedded.machine.groups.coordinators import Coordinators
     from aiogroup.embedded.machine.groups.log import Committed
     from aiogroup.embedded.machine.timers import Timers
-    from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 
 __all__ = ["Expiry"]
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from typing import Protocol
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from aiogroup._core.protocol.messages.leave_group import MemberIdentity
 from aiogroup.embedded.machine.groups.log import StoredGroup
 from aiogroup.embedded.machine.groups.members import Member, Members
 from aiogroup.embedded.machine.timers import Timers
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from aiogroup.protocol.messages.leave_group import MemberIdentity
 
 __all__ = ["Entering", "Form", "FormedGroup", "GroupState", "MakeForm"]
 

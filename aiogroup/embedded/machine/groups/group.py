@@ -2,7 +2,7 @@
 
 A rebalance: PREPARING (members wait in JoinGroup) -> the generation begins -> COMPLETING (members wait in SyncGroup
 until the leader's assignment comes) -> STABLE. Written from the protocol's rules, apart from the client's
-`membership/`.
+`_core/membership/`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from aiogroup._core.protocol.codec import Reader
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupResponse
+from aiogroup._core.protocol.messages.leave_group import MemberIdentity
+from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup._core.protocol.schema import Response
 from aiogroup.embedded.machine.groups.form import Form, GroupState, MakeForm
 from aiogroup.embedded.machine.groups.log import StoredGroup
 from aiogroup.embedded.machine.groups.members import Member, Members
 from aiogroup.embedded.machine.timers import Timer, Timers
 from aiogroup.errors import ProtocolError
-from aiogroup.protocol.codec import Reader
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.protocol.messages.join_group import JoinGroupResponse
-from aiogroup.protocol.messages.leave_group import MemberIdentity
-from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from aiogroup.protocol.schema import Response
 
 __all__ = ["Group", "GroupSettings", "GroupState", "Keeper"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup.embedded.machine.groups.group import Group, GroupState
 from aiogroup.embedded.machine.groups.members import Member
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 __all__ = ["Join"]
 

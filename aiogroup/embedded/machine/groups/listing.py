@@ -6,22 +6,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from aiogroup._core.protocol.messages.find_coordinator import (
+    GROUP,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from aiogroup._core.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from aiogroup._core.protocol.schema import Request
 from aiogroup.embedded.machine.exchange import Exchange, Handler
 from aiogroup.embedded.machine.faults.faults import Faults, Place
 from aiogroup.embedded.machine.groups.coordinators import Coordinators
 from aiogroup.embedded.machine.internal_topics import OFFSETS, TRANSACTIONS, InternalTopics
 from aiogroup.embedded.machine.nodes import Node
 from aiogroup.embedded.machine.refusals import Troubles
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from aiogroup.protocol.messages.find_coordinator import (
-    GROUP,
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from aiogroup.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from aiogroup.protocol.schema import Request
 
 __all__ = ["GroupListing"]
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 from aiogroup.embedded.machine.timers import Timer
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 
 __all__ = ["Member", "Members"]
 

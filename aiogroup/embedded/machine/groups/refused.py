@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from aiogroup.protocol.messages.offset_commit import (
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from aiogroup._core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from aiogroup.protocol.messages.offset_fetch import (
+from aiogroup._core.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from aiogroup.protocol.schema import Request, Response
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup._core.protocol.schema import Request, Response
 
 __all__ = ["UNKNOWN_OFFSET", "refused", "refused_group"]
 

@@ -8,20 +8,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from aiogroup.embedded.machine.exchange import Exchange, Handler
-from aiogroup.embedded.machine.faults.faults import Faults, Place
-from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
-from aiogroup.embedded.machine.groups.coordinators import Coordinators
-from aiogroup.embedded.machine.groups.expiry import Expiry
-from aiogroup.embedded.machine.groups.refused import UNKNOWN_OFFSET, refused, refused_group
-from aiogroup.embedded.machine.logs.topics import Topics
-from aiogroup.embedded.machine.timers import Timers
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.offset_commit import (
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.offset_commit import (
     FIRST_BY_ID,
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -29,7 +21,7 @@ from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from aiogroup.protocol.messages.offset_fetch import (
+from aiogroup._core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -38,8 +30,16 @@ from aiogroup.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from aiogroup.protocol.schema import Request, Response
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup._core.protocol.schema import Request, Response
+from aiogroup.embedded.machine.exchange import Exchange, Handler
+from aiogroup.embedded.machine.faults.faults import Faults, Place
+from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
+from aiogroup.embedded.machine.groups.coordinators import Coordinators
+from aiogroup.embedded.machine.groups.expiry import Expiry
+from aiogroup.embedded.machine.groups.refused import UNKNOWN_OFFSET, refused, refused_group
+from aiogroup.embedded.machine.logs.topics import Topics
+from aiogroup.embedded.machine.timers import Timers
 
 __all__ = ["GroupRequests"]
 

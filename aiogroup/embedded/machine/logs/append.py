@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.logs.batches import (
     CODEC_MASK,
     HEADER_BYTES,
@@ -20,7 +21,6 @@ from aiogroup.embedded.machine.logs.batches import (
     stamp,
 )
 from aiogroup.embedded.machine.logs.unpacking import MOST_RECORDS, MOST_UNPACKED_BYTES, unpacks_within
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.logs.log import Log

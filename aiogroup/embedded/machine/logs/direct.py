@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.logs.append import AppendRules, append
 from aiogroup.embedded.machine.logs.batches import (
     CODEC_MASK,
@@ -20,7 +21,6 @@ from aiogroup.embedded.machine.logs.batches import (
     seal,
 )
 from aiogroup.embedded.machine.refusals import BrokerRefusal, whole_number
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.logs.topics import Partition, Topic, Topics

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import LeaderIdAndEpoch
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.logs.append import Appended, AppendRules, append, has_flag, only_batch
 from aiogroup.embedded.machine.logs.batches import HEADER_BYTES, TRANSACTIONAL, header_of
@@ -21,16 +23,14 @@ from aiogroup.embedded.messages.produce import (
     TopicProduceResponse,
 )
 from aiogroup.embedded.messages.ranges import REFUSED_PRODUCE
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import LeaderIdAndEpoch
 
 if TYPE_CHECKING:
+    from aiogroup._core.protocol.schema import Request
     from aiogroup.embedded.machine.exchange import Exchange, Handler
     from aiogroup.embedded.machine.faults.faults import Faults
     from aiogroup.embedded.machine.logs.topics import Partition, Topic, Topics
     from aiogroup.embedded.machine.refusals import Troubles
     from aiogroup.embedded.machine.settings import Settings
-    from aiogroup.protocol.schema import Request
 
 __all__ = ["Produces"]
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.logs.batches import Header, end_of_transaction, header_of
-from aiogroup.protocol.errors import ErrorCode
 
 __all__ = ["Aborted", "KeptBatch", "Producer", "Producers", "last_sequence"]
 

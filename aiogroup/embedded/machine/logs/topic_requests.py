@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.logs.topic_config import effective_settings
 from aiogroup.embedded.machine.logs.topics import refusal_of_name
@@ -24,16 +26,14 @@ from aiogroup.embedded.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from aiogroup._core.protocol.schema import Request
     from aiogroup.embedded.machine.exchange import Exchange, Handler
     from aiogroup.embedded.machine.faults.faults import Faults
     from aiogroup.embedded.machine.logs.topics import Topic, Topics
     from aiogroup.embedded.machine.refusals import Troubles
     from aiogroup.embedded.machine.settings import Settings
-    from aiogroup.protocol.schema import Request
 
 __all__ = ["TopicRequests"]
 

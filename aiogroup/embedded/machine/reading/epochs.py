@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aiogroup.embedded.machine.exchange import Exchange, Handler
-from aiogroup.embedded.machine.faults.faults import Faults, Place
-from aiogroup.embedded.machine.logs.topics import Topics
-from aiogroup.embedded.machine.reading.replicas import why_not
-from aiogroup.protocol.messages.offset_for_leader_epoch import (
+from aiogroup._core.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderPartitionResult,
     OffsetForLeaderTopicResult,
 )
-from aiogroup.protocol.schema import Request
+from aiogroup._core.protocol.schema import Request
+from aiogroup.embedded.machine.exchange import Exchange, Handler
+from aiogroup.embedded.machine.faults.faults import Faults, Place
+from aiogroup.embedded.machine.logs.topics import Topics
+from aiogroup.embedded.machine.reading.replicas import why_not
 
 __all__ = ["Epochs"]
 

@@ -7,6 +7,17 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from aiogroup._core.protocol.schema import Request
 from aiogroup.embedded.machine.exchange import Exchange, Handler, Peer
 from aiogroup.embedded.machine.faults.faults import Faults
 from aiogroup.embedded.machine.logs.topics import Topics
@@ -18,17 +29,6 @@ from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.machine.timers import Timers
 from aiogroup.embedded.messages.framing import Batches
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import (
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionData,
-)
-from aiogroup.protocol.schema import Request
 
 __all__ = ["Fetching"]
 

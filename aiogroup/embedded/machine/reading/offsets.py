@@ -6,13 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from aiogroup.embedded.machine.exchange import Exchange, Handler
-from aiogroup.embedded.machine.faults.faults import Faults, Place
-from aiogroup.embedded.machine.logs.batches import UnreadableBatchError
-from aiogroup.embedded.machine.logs.topics import Partition, Topics
-from aiogroup.embedded.machine.reading.replicas import ISOLATION_LEVELS, why_not
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.list_offsets import (
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.list_offsets import (
     EARLIEST,
     LATEST,
     ListOffsetsPartition,
@@ -21,7 +16,12 @@ from aiogroup.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from aiogroup.protocol.schema import Request
+from aiogroup._core.protocol.schema import Request
+from aiogroup.embedded.machine.exchange import Exchange, Handler
+from aiogroup.embedded.machine.faults.faults import Faults, Place
+from aiogroup.embedded.machine.logs.batches import UnreadableBatchError
+from aiogroup.embedded.machine.logs.topics import Partition, Topics
+from aiogroup.embedded.machine.reading.replicas import ISOLATION_LEVELS, why_not
 
 __all__ = ["Offsets"]
 

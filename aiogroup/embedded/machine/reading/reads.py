@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import AbortedTransaction, FetchPartition
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.faults import Faults, Place
 from aiogroup.embedded.machine.logs.batches import header_of
@@ -12,9 +15,6 @@ from aiogroup.embedded.machine.logs.log import Log
 from aiogroup.embedded.machine.logs.topics import Partition, Topics
 from aiogroup.embedded.machine.reading.replicas import Nodes, preferred_replica, why_not
 from aiogroup.embedded.machine.reading.sessions import Wanted
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import AbortedTransaction, FetchPartition
 
 __all__ = ["Params", "Read", "Reads"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.logs.topics import Partition
-from aiogroup.protocol.errors import ErrorCode
 
 __all__ = ["ISOLATION_LEVELS", "Address", "Nodes", "preferred_replica", "why_not"]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchPartition, FetchRequest
+from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.fetch import FIRST_BY_ID, FetchPartition, FetchRequest
 
 __all__ = ["Plan", "Session", "Sessions", "Told", "Wanted"]
 

@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import MemberIdentity
 from aiogroup.embedded.machine.groups.coordinators import java_bucket
 from aiogroup.embedded.machine.groups.form import Entering, Form, FormedGroup, GroupState
 from aiogroup.embedded.machine.groups.log import StoredGroup
@@ -18,9 +21,6 @@ from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.machine.static.newcomers import Named, Newcomers
 from aiogroup.embedded.machine.static.static_map import MappedGroup, MappedName, StaticMap
 from aiogroup.embedded.machine.timers import Timer, Timers
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.leave_group import MemberIdentity
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.logs.topics import Topics

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.groups.form import FormedGroup
 from aiogroup.embedded.machine.groups.members import Member
 from aiogroup.embedded.machine.timers import Timer
-from aiogroup.protocol.errors import ErrorCode
 
 __all__ = ["Named", "Newcomers"]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.internal_topics import OFFSETS
 from aiogroup.embedded.machine.logs.batches import End, marker
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.machine.transactions.states import Expected, State, TransactionalId
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.logs.topics import Topics

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.transactions.states import Expected
 from aiogroup.embedded.messages.transactions import (
@@ -15,15 +16,14 @@ from aiogroup.embedded.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from aiogroup._core.protocol.schema import Request
     from aiogroup.embedded.machine.exchange import Exchange, Handler
     from aiogroup.embedded.machine.faults.faults import Faults
     from aiogroup.embedded.machine.groups.coordinators import Coordinators
     from aiogroup.embedded.machine.logs.topics import Topics
     from aiogroup.embedded.machine.transactions.coordinator import TransactionCoordinator
-    from aiogroup.protocol.schema import Request
 
 __all__ = ["TransactionalOffsets"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.transactions.patterns import Pattern, PatternError
 from aiogroup.embedded.machine.transactions.states import STATE_NAMES, Expected, TransactionalId
@@ -28,14 +29,13 @@ from aiogroup.embedded.messages.transactions import (
     TransactionState,
     TransactionTopic,
 )
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from aiogroup._core.protocol.schema import Request
     from aiogroup.embedded.machine.exchange import Exchange, Handler
     from aiogroup.embedded.machine.faults.faults import Faults
     from aiogroup.embedded.machine.logs.topics import Topics
     from aiogroup.embedded.machine.transactions.coordinator import TransactionCoordinator
-    from aiogroup.protocol.schema import Request
 
 __all__ = ["TransactionRequests"]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.groups.coordinators import java_bucket
 from aiogroup.embedded.machine.refusals import BrokerRefusal
-from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.nodes import Node, Nodes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiogroup.protocol.errors import ErrorCode
+from aiogroup._core.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.timers import Timer

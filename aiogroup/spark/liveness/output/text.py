@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from aiogroup.printable import clean, document
+from aiogroup._command.printable import clean, document
 from aiogroup.spark.liveness.advice import Findings, Proposal
 from aiogroup.spark.liveness.job import Advice, Damaged
 

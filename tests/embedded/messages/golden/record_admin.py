@@ -15,6 +15,10 @@ from uuid import UUID
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup._core.protocol.schema import specs
 from aiogroup.devkafka.waiting import wait_until
 from aiogroup.embedded.messages.cluster import (
     DescribableLogDirTopic,
@@ -75,14 +79,10 @@ from aiogroup.embedded.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.protocol.schema import specs
 from tests.support.any_version import decode_any_response, encode_any_request
 
 if TYPE_CHECKING:
-    from aiogroup.protocol.schema import Request, Response
+    from aiogroup._core.protocol.schema import Request, Response
 
 ALL = {**RANGES, **LATER}
 NEWEST = 13

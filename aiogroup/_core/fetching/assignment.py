@@ -1,0 +1,185 @@
+"""The partitions that are ours now, and the counter that distinguishes one ownership of a partition from the next."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Generic, TypeVar
+from uuid import UUID
+
+from aiogroup._core.fetching.blocks import Blocks
+from aiogroup._core.fetching.lane import Bar, Lane, LaneTally
+from aiogroup._core.fetching.partition import Partition
+from aiogroup._core.offsets.commit_errors import recreated_error
+from aiogroup._core.offsets.commit_order import Commit
+from aiogroup._core.offsets.commit_plan import CommitEntry
+from aiogroup.config import ResetPolicy
+from aiogroup.structs import TopicPartition
+
+__all__ = ["Assignment", "LaneTable"]
+
+FORMER_COUNT: Final = 20_000
+"""How many partitions that were given up are remembered: with a pattern over topics that live for a minute they would
+become ever more.
+"""
+L_co = TypeVar("L_co", bound=Lane, covariant=True)
+
+
+class LaneTable(Generic[L_co]):
+    """Lanes by the name of their partition. `changes_count` rises with every change: whoever keeps a plan for all lanes
+    compares it.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[TopicPartition, L_co] = {}
+        self.changes_count = 0
+        self.tally = LaneTally()
+
+    def __getitem__(self, tp: TopicPartition) -> L_co:
+        return self._lanes[tp]
+
+    def __contains__(self, tp: object) -> bool:
+        return tp in self._lanes
+
+    def __iter__(self) -> Iterator[L_co]:
+        return iter(self._lanes.values())
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def get(self, tp: TopicPartition) -> L_co | None:
+        return self._lanes.get(tp)
+
+    @property
+    def names(self) -> frozenset[TopicPartition]:
+        return frozenset(self._lanes)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self.tally.fetched_bytes + self.tally.decoded_bytes
+
+    def put(self, lanes: Iterable[L_co]) -> None:
+        """Add lanes: from now on the planner considers them."""
+        added = {lane.tp: lane for lane in lanes}
+        self._lanes |= added
+        self.tally.touched |= dict.fromkeys(added)
+        for lane in added.values():
+            lane.count_in(self.tally)
+        self.changes_count += 1
+
+    def remove(self, tps: Iterable[TopicPartition]) -> list[L_co]:
+        """Remove lanes, and close their ledgers."""
+        removed = [self._lanes.pop(tp) for tp in tuple(tps) if tp in self._lanes]
+        for lane in removed:
+            lane.close()
+        self.changes_count += 1
+        return removed
+
+    def limit(self, enough_count: int) -> None:
+        """For a merge: no more is fetched of a lane that has this many buffered records. 0: there is no merge."""
+        self.tally.enough_count = enough_count
+        self.tally.needed, self.tally.needs_records = frozenset(), False
+        self.tally.touched |= dict.fromkeys(self._lanes)
+
+    def need(self, tps: frozenset[TopicPartition]) -> bool:
+        """Requests wait for records of these partitions alone. Returns whether that changed."""
+        tally = self.tally
+        if tally.needed == tps:
+            return False
+        tally.touched |= dict.fromkeys(tally.needed | tps)
+        tally.needed, tally.needs_records = tps, bool(tps)
+        return True
+
+
+class Assignment(LaneTable[Partition]):
+    """The partitions that are ours, each with the number of its ownership, and what is known of former ownerships."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ownerships_count = 0
+        self._former: dict[TopicPartition, tuple[UUID | None, int]] = {}
+        self.failed_commit: set[TopicPartition] = set()
+        self.blocks = Blocks()
+
+    def put(self, lanes: Iterable[Partition]) -> None:
+        added = tuple(lanes)
+        for partition in added:
+            partition.pause(Bar.SUSPENDED, when=self.blocks.cover(partition.tp))
+        super().put(added)
+
+    def suspend(self) -> None:
+        """The application entered or left a block that pauses: pause what the blocks cover now, and nothing else."""
+        for partition in self:
+            partition.pause(Bar.SUSPENDED, when=self.blocks.cover(partition.tp))
+
+    def was_owned(self, tp: TopicPartition) -> bool:
+        """Whether the partition was ours, among the latest `FORMER_COUNT` that were given up, and is not now."""
+        return tp in self._former and tp not in self._lanes
+
+    def add(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
+        """Add partitions, each with the policy for when nothing is committed for it."""
+        added = self.make(policies)
+        self.put(added)
+        return added
+
+    def make(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
+        """The first of two steps of `add`: their positions can be looked up, but they are not ours yet.
+
+        Until they are added by `put`, none of their records is fetched or delivered, and none of their errors is
+        raised: each keeps a tally of its own. In a cooperative rebalance they are added after others were given
+        up, or never if the generation ends first.
+        """
+        made = []
+        for tp, policy in policies.items():
+            self._ownerships_count += 1
+            made.append(Partition(tp, self._ownerships_count, policy))
+        return made
+
+    def remove(self, tps: Iterable[TopicPartition]) -> list[Partition]:
+        removed = super().remove(tps)
+        for partition in removed:
+            self._former.pop(partition.tp, None)  # the one given up last is forgotten last
+            self._former[partition.tp] = partition.topic_id, max(partition.former_end, partition.ledger.position)
+        for tp in tuple(itertools.islice(self._former, max(0, len(self._former) - FORMER_COUNT))):
+            del self._former[tp]
+        return removed
+
+    def name_topic(self, partition: Partition, topic_id: UUID) -> UUID | None:
+        """Note the topic id that the metadata gives for the partition. Returns the id of the former topic of that name
+        that we read, if it was another one.
+        """
+        partition.topic_id = topic_id
+        former_id, former_end = self._former.get(partition.tp, (None, 0))
+        if former_id in (None, topic_id):
+            return None
+        partition.former_end = former_end
+        return former_id
+
+    def name_topics(self, commit: Commit) -> None:
+        """Note, for a commit that begins now, the ids of the topics that its offsets belong to."""
+        for tp, entry in commit.pending.items():
+            partition = self._lanes.get(tp)
+            if partition is None or partition.ownership != entry.ownership:
+                continue
+            if partition.topic_id is not None:
+                commit.topic_ids[tp] = partition.topic_id
+            if partition.is_of_former_log(entry.offset):
+                commit.recreated.add(tp)
+
+    def start_over(self, partition: Partition, topic_id: UUID) -> None:
+        """The topic was deleted and recreated. Its log is another one, so this is another ownership."""
+        self._ownerships_count += 1
+        _, former_end = self._former.get(partition.tp, (None, 0))
+        partition.former_end = max(partition.former_end, former_end)
+        partition.start_over(self._ownerships_count, topic_id)
+
+    def refuse_former(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
+        """Raises `CommitFailedError` for offsets that can only be of a topic that was deleted and recreated."""
+        former = [tp for tp, each in entries.items() if tp in self and self[tp].is_of_former_log(each.offset)]
+        if former:
+            raise recreated_error(former)
+
+    def is_owned_since(self, tp: TopicPartition, ownership: int) -> bool:
+        """Whether the partition has been ours without interruption since the ownership with this number began."""
+        partition = self._lanes.get(tp)
+        return partition is not None and partition.ownership == ownership

@@ -1,0 +1,159 @@
+"""The request of a commit, and what becomes of each of its partitions by the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+from typing import TypeAlias
+
+from aiogroup._core.cluster import NO_ID
+from aiogroup._core.membership.identity import Identity
+from aiogroup._core.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup._core.offsets.commit_order import Commit
+from aiogroup._core.protocol.errors import ErrorCode, lookup
+from aiogroup._core.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from aiogroup._core.values import dataclass
+from aiogroup.errors import (
+    AiogroupError,
+    BrokerError,
+    CommitFailedError,
+    GroupAuthorizationError,
+    RebalanceInProgressError,
+    StaticMemberInfoMissing,
+    TopicAuthorizationError,
+)
+from aiogroup.structs import TopicPartition
+
+__all__ = [
+    "AboutMembership",
+    "Again",
+    "Durable",
+    "Refused",
+    "Verdict",
+    "codes_of",
+    "commit_request",
+    "refusal_of",
+    "verdict_of",
+]
+
+
+def commit_request(commit: Commit, who: Identity) -> OffsetCommitRequest:
+    """The request for `commit.sent`: under the member's generation, or without a membership under none."""
+    if not commit.is_member:
+        who = Identity(who.group_id)
+    return OffsetCommitRequest(
+        group_id=who.group_id,
+        generation_id_or_member_epoch=who.generation,
+        member_id=who.member_id,
+        group_instance_id=who.instance_id,
+        topics=_by_topic(commit),
+    )
+
+
+def _by_topic(commit: Commit) -> tuple[OffsetCommitRequestTopic, ...]:
+    entries = commit.sent
+    ids = {tp.topic: topic_id for tp, topic_id in commit.topic_ids.items()}
+    return tuple(
+        OffsetCommitRequestTopic(
+            name=topic,
+            topic_id=ids.get(topic, NO_ID),
+            partitions=tuple(
+                OffsetCommitRequestPartition(
+                    partition_index=tp.partition,
+                    committed_offset=entries[tp].offset,
+                    committed_leader_epoch=entries[tp].leader_epoch,
+                    committed_metadata=entries[tp].metadata,
+                )
+                for tp in of_topic
+            ),
+        )
+        for topic, of_topic in groupby(sorted(entries), key=lambda tp: tp.topic)
+    )
+
+
+def codes_of(response: OffsetCommitResponse, commit: Commit) -> dict[TopicPartition, int]:
+    """The error codes by partition; since version 10 the answer names topics by their ids."""
+    names = {topic_id: tp.topic for tp, topic_id in commit.topic_ids.items()}
+    return {
+        TopicPartition(topic.name or names.get(topic.topic_id, ""), each.partition_index): each.error_code
+        for topic in response.topics
+        for each in topic.partitions
+    }
+
+
+# What the answer says about one partition.
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """The offset is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The same offset, after a backoff; `error` if there is no time left for that."""
+
+    error: AiogroupError
+    coordinator_moved: bool = False
+    metadata_is_stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AboutMembership:
+    """The membership must learn of the code. Then the same offset is sent again if its partition is still owned."""
+
+    error: AiogroupError
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Trying again cannot help: the caller gets the error, and the other partitions stand."""
+
+    error: AiogroupError
+
+
+Verdict: TypeAlias = Durable | Again | AboutMembership | Refused
+
+
+def verdict_of(code: int, tp: TopicPartition, group_id: str, *, is_member: bool, is_gone: bool) -> Verdict:
+    """The verdict on a partition with this code in the answer.
+
+    `is_member`: the request was sent under a generation. `is_gone`: the metadata says that there is no such topic, when
+    only a coordinator whose metadata is old says so.
+    """
+    row = lookup(code)
+    match remedy_for(Rpc.OFFSET_COMMIT, code):
+        case Remedy.PROCEED:
+            return Durable()
+        case Remedy.REFRESH if is_gone:
+            return Refused(BrokerError(code, row.name, f"commit of {tp}: the topic is deleted"))
+        case Remedy.RETRY | Remedy.REFRESH | Remedy.REDISCOVER as remedy:
+            error = BrokerError(code, row.name, row.message, retriable=True)
+            is_moved, is_stale = remedy is Remedy.REDISCOVER, remedy is Remedy.REFRESH
+            return Again(error, coordinator_moved=is_moved, metadata_is_stale=is_stale)
+        case Remedy.REJOIN | Remedy.NEXT_GENERATION | Remedy.FORGET_MEMBER | Remedy.FENCED:
+            if is_member:
+                return AboutMembership(RebalanceInProgressError(f"the group is rebalancing ({row.name})"))
+            why = f"the group has members that commit for it ({row.name}): use subscribe, or another group_id"
+            return Refused(CommitFailedError(why, not_owned=[tp]))
+        case Remedy.NOT_AUTHORIZED:
+            why = f"not authorized to commit for group {group_id!r}: grant READ on the group"
+            return Refused(GroupAuthorizationError(why))
+        case _ if code == ErrorCode.NO_STATIC_MEMBER_INFO_SET:
+            why = f"the members of group {group_id!r} are static ones now: give this process a member_name too"
+            return Refused(StaticMemberInfoMissing(why))
+        case _ if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return Refused(TopicAuthorizationError([tp.topic]))
+        case _:
+            return Refused(BrokerError(code, row.name, f"commit of {tp}: {row.message}"))
+
+
+def refusal_of(refused: Collection[AiogroupError]) -> AiogroupError | None:
+    """The one error for all refused partitions of an answer: all the topics that may not be read, or else the last."""
+    topics = {topic for each in refused if isinstance(each, TopicAuthorizationError) for topic in each.topics}
+    return TopicAuthorizationError(topics) if topics else next(reversed([*refused]), None)

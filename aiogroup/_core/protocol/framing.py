@@ -1,0 +1,170 @@
+"""Messages with their headers, as they are sent over a connection after their 4-byte sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from aiogroup._core.protocol.codec import NOTHING_APART, Reader, Writer
+from aiogroup._core.protocol.compiler import decoder, encoder
+from aiogroup._core.protocol.fetch_shortcut import read_answer, write_request
+from aiogroup._core.protocol.messages import REQUESTS
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.values import dataclass
+from aiogroup.errors import ProtocolError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiogroup._core.protocol.schema import Message, R_co, Request, Response
+
+M = TypeVar("M", bound="Message")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """The header of every request; `client_id` may be null."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def encode_request(message: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """A request with its header, without the 4-byte size.
+
+    Raises:
+        UnsupportedVersionError: the request has no such `version`, or the version cannot carry a value that is set.
+        ValueError: a value does not fit its field.
+    """
+    kind = type(message)
+    if kind is FetchRequest and version <= FetchRequest.MAX_VERSION:
+        written = write_request(message, version, correlation_id, client_id)  # type: ignore[arg-type]
+        if written is not None:
+            return written
+    flexible = _flexible(kind, version)
+    writer = Writer()
+    writer.int16(kind.API_KEY)
+    writer.int16(version)
+    writer.int32(correlation_id)
+    writer.nullable_string(client_id)
+    if flexible:
+        writer.tags()
+    write_message(writer, message, version, flexible)
+    return bytes(writer.data)
+
+
+def decode_response(
+    request_type: type[Request[R_co]],
+    version: int,
+    frame: bytes | bytearray | memoryview,
+    apart: Mapping[int, memoryview] = NOTHING_APART,
+) -> tuple[int, R_co]:
+    """The correlation id and the answer to a request that was sent in `version`.
+
+    Records in it are slices of `frame` and keep it alive, except those received `apart`, given by their place in it.
+
+    Raises:
+        ProtocolError: the bytes are no such answer; close the connection, as the next frame cannot be found.
+    """
+    if request_type is FetchRequest and not apart and version <= FetchRequest.MAX_VERSION:
+        read = read_answer(frame, version)
+        if read is not None:
+            return read  # type: ignore[return-value]  # R_co is FetchResponse here
+    flexible = _flexible(request_type, version)
+    reader = Reader(frame, apart)
+    correlation_id = reader.int32()
+    if flexible and request_type is not ApiVersionsRequest:
+        reader.tags()
+    kind = request_type.RESPONSE
+    answered = kind.answered_version(version, reader.view[reader.pos :])
+    return correlation_id, cast("R_co", read_message(reader, kind, answered, request_type.is_flexible(answered)))
+
+
+def encode_response(request_type: type[Request[R_co]], message: Response, version: int, correlation_id: int) -> bytes:
+    """An answer with its header, without the 4-byte size: the broker's side.
+
+    Raises:
+        UnsupportedVersionError: the request has no such `version`, or the version cannot carry a value that is set.
+        ValueError: a value does not fit its field.
+    """
+    _flexible(request_type, version)
+    writer = Writer()
+    write_answer(writer, request_type, message, version, correlation_id)
+    return bytes(writer.data)
+
+
+def write_answer(
+    writer: Writer, request_type: type[Request[Any]], message: Response, version: int, correlation_id: int
+) -> None:
+    """An answer with its header, whatever versions aiogroup's consumer speaks: the broker's side."""
+    flexible = request_type.is_flexible(version)
+    writer.int32(correlation_id)
+    # A client that asks for ApiVersions does not know yet which versions the broker speaks. So the header of that
+    # answer has no tags (KIP-511).
+    if flexible and request_type is not ApiVersionsRequest:
+        writer.tags()
+    write_message(writer, message, version, flexible)
+
+
+def decode_request_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
+    """The header alone, even if aiogroup does not know the request or its version.
+
+    Raises:
+        ProtocolError: the bytes are no header.
+    """
+    return read_request_header(Reader(frame))
+
+
+def decode_request(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, Request[Any]]:
+    """A request with its header: the broker's side.
+
+    Raises:
+        ProtocolError: the bytes are not as their header says.
+        UnsupportedVersionError: aiogroup does not know this API, or this version of it.
+    """
+    reader = Reader(frame)
+    header = read_request_header(reader)
+    kind = REQUESTS.get(header.api_key)
+    if kind is None:
+        raise UnsupportedVersionError(f"aiogroup does not know the API {header.api_key}")
+    flexible = _flexible(kind, header.api_version)
+    if flexible:
+        reader.tags()
+    return header, read_message(reader, kind, header.api_version, flexible)
+
+
+def read_request_header(reader: Reader) -> RequestHeader:
+    """The header, without the tags that flexible versions have behind it."""
+    return RequestHeader(reader.int16(), reader.int16(), reader.int32(), reader.nullable_string())
+
+
+def _flexible(kind: type[Request[Any]], version: int) -> bool:
+    if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
+        raise UnsupportedVersionError(
+            f"aiogroup speaks {kind.MIN_VERSION} to {kind.MAX_VERSION} of {kind.api_name()}, not {version}: "
+            "take the version from negotiate()"
+        )
+    return kind.is_flexible(version)
+
+
+def write_message(writer: Writer, message: Message, version: int, flexible: bool) -> None:
+    """The message alone."""
+    form = message.lower(version)
+    encoder(type(form), version, flexible)(writer, form)
+
+
+def read_message(reader: Reader, kind: type[M], version: int, flexible: bool, *, to_end: bool = True) -> M:
+    """The message at the reader's place, which takes the rest of the frame if it goes `to_end`.
+
+    Raises:
+        ProtocolError: the bytes are no such message.
+    """
+    try:
+        form = decoder(kind.form(version), version, flexible)(reader)
+        if to_end:
+            reader.end()
+    except ProtocolError as error:
+        raise ProtocolError(f"{kind.__name__} version {version}: {error}") from None
+    return kind.lift(version, form)

@@ -1,0 +1,168 @@
+"""Makes the parts of a consumer, from the lowest up: each is given the parts that it calls, which stand below it.
+
+Two parts must call upwards, since new metadata, and a member that has left its group, change what is to be read. Both
+inform `Following`, which is made first and is given the parts that it directs last.
+"""
+
+from __future__ import annotations
+
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment, LaneTable
+from aiogroup._core.fetching.range_cursor import RangeCursor
+from aiogroup._core.membership.classic.machine import ClassicMembership
+from aiogroup._core.membership.classic.requests import Offers
+from aiogroup._core.membership.first_sight import FirstSight
+from aiogroup._core.membership.identity import NO_GENERATION, Identity
+from aiogroup._core.membership.liveness import PollClock
+from aiogroup._core.membership.member import MemberObserver
+from aiogroup._core.membership.settings import GroupSettings
+from aiogroup._core.subscription import Subscription
+from aiogroup._core.telemetry.events import Emit
+from aiogroup._core.telemetry.record_observer import RecordObserver, Whose
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.delivery.handling import Handling
+from aiogroup._runtime.delivery.requests import Requests
+from aiogroup._runtime.engine import Engine
+from aiogroup._runtime.fetching.fetcher import Fetchers
+from aiogroup._runtime.fetching.lane_rules import LiveRules
+from aiogroup._runtime.fetching.positions import Positions
+from aiogroup._runtime.fetching.validator import Validator
+from aiogroup._runtime.following import Following
+from aiogroup._runtime.group import Group, GroupOrNone, NoGroup
+from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
+from aiogroup._runtime.membership.callbacks import Callbacks
+from aiogroup._runtime.membership.classic.leader import Leader
+from aiogroup._runtime.membership.classic.rounds import ClassicRounds
+from aiogroup._runtime.membership.liveness import Liveness
+from aiogroup._runtime.membership.ownership import Ownership
+from aiogroup._runtime.membership.rebalance import Rebalance
+from aiogroup._runtime.membership.self_assignment import SelfAssignment
+from aiogroup._runtime.metadata.refresher import Refresher
+from aiogroup._runtime.net.link import Link
+from aiogroup._runtime.offsets.committer import Committer
+from aiogroup._runtime.offsets.leader_offsets import LeaderOffsets
+from aiogroup._runtime.offsets.named_offsets import NamedOffsets
+from aiogroup._runtime.offsets.offset_queries import OffsetQueries
+from aiogroup._runtime.recovery.optional import NoParallelRecovery, ParallelRecoveryOrNone
+from aiogroup.assignors import Assignor, is_cooperative
+from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig, parse_reset_policy
+
+__all__ = ["build"]
+
+
+def build(
+    config: ConsumerConfig,
+    assignors: tuple[Assignor, ...],
+    subscription: Subscription,
+    emit: Emit,
+    observers: tuple[RecordObserver, ...] = (),
+) -> Engine:
+    """Call this in the loop that is to run the consumer. Nothing runs yet, and nothing is connected."""
+    assignment, beside = Assignment(), LaneTable[RangeCursor]()
+    context = Context(config, Link(config), assignment, _delivery(config, assignment, beside), emit)
+    following = Following(context, subscription)
+    refresher = Refresher(context, following)
+    leader_offsets = LeaderOffsets(context, refresher)
+    member = None if config.group_id is None else _Member(context, config.group_id, assignors, following)
+    committer = None if member is None else member.committer
+    recovery: ParallelRecoveryOrNone = NoParallelRecovery()
+    if config.enable_parallel_rebalance:
+        from aiogroup._runtime.recovery.parallel import ParallelRecovery  # noqa: PLC0415 (few consumers have it)
+
+        recovery = ParallelRecovery(context, refresher, leader_offsets, beside, committer)
+    positions = Positions(context, leader_offsets, committer, recovery.starts)
+    validator = Validator(context, refresher, positions)
+    context.link.on_metadata = validator.follow_leaders
+    fetchers = Fetchers(context, refresher, assignment, LiveRules(context, positions))
+    poll_clock = PollClock(config.effective_poll_interval_ms, now_ms())
+    changes = AssignmentChanges(context, subscription, positions, fetchers, recovery, poll_clock)
+    group: GroupOrNone = NoGroup(subscription)
+    if member is not None:
+        group = member.in_group(subscription, positions, changes, poll_clock, refresher)
+    self_assignment = SelfAssignment(context, following.topics, group, changes)
+    following.set_parts(group, refresher, self_assignment)
+    return Engine(
+        subscription,
+        context,
+        following,
+        group,
+        self_assignment,
+        Requests(context, group, subscription),
+        refresher,
+        positions,
+        validator,
+        fetchers,
+        OffsetQueries(context, refresher, leader_offsets),
+        NamedOffsets(context, positions),
+        recovery,
+        Handling(observers, emit, _Whose(context, group)) if observers else None,
+    )
+
+
+class _Whose:
+    """Whose records the application gets now. It is asked for each of them, and is mostly as it was."""
+
+    def __init__(self, context: Context, group: GroupOrNone) -> None:
+        self._link = context.link
+        self._coordinator = group.coordinator if isinstance(group, Group) else None
+        self._last = Whose(context.config.group_id, context.config.client_id, NO_GENERATION, None)
+
+    def __call__(self) -> Whose:
+        generation = NO_GENERATION if self._coordinator is None else self._coordinator.identity.generation
+        cluster_id, last = self._link.cluster.cluster_id, self._last
+        if generation != last.generation or cluster_id != last.cluster_id:
+            self._last = last._replace(generation=generation, cluster_id=cluster_id)
+        return self._last
+
+
+class _Member:
+    """A member that is built in two steps: `Positions` needs its committer, and the rest of the member needs
+    `Positions`.
+    """
+
+    def __init__(
+        self, context: Context, group_id: str, assignors: tuple[Assignor, ...], observer: MemberObserver
+    ) -> None:
+        config = context.config
+        settings = GroupSettings.of(config, is_cooperative=is_cooperative(assignors))
+        self._offers = Offers(assignors, config.client_rack, context.assignment)
+        membership = ClassicMembership(Identity(group_id, config.instance_id), settings, self._offers, observer)
+        self._leadership = membership.leadership
+        self._context = context
+        self._assignors = assignors
+        self._coordinator = Coordinator(context, membership)
+        self.committer = Committer(context, self._coordinator, is_member=True)
+
+    def in_group(
+        self,
+        subscription: Subscription,
+        positions: Positions,
+        changes: AssignmentChanges,
+        poll_clock: PollClock,
+        refresher: Refresher,
+    ) -> Group:
+        context, coordinator, committer = self._context, self._coordinator, self.committer
+        callbacks = Callbacks(context, subscription, coordinator, poll_clock)
+        ownership = Ownership(context, coordinator, committer, callbacks, changes)
+        leader = Leader(context, coordinator, self._assignors, self._leadership)
+        rounds = ClassicRounds(context, coordinator, leader, self._leadership, self._offers)
+        default = parse_reset_policy(context.config.auto_offset_reset)
+        first_sight = FirstSight(default, of_new=parse_reset_policy(context.config.new_partition_reset))
+        rebalance = Rebalance(context, coordinator, committer, positions, ownership, rounds, first_sight, refresher)
+        liveness = Liveness(context, coordinator, ownership, poll_clock)
+        return Group(context, subscription, coordinator, committer, liveness, rebalance, poll_clock)
+
+
+def _delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:
+    """The delivery: from both lanes with `enable_parallel_rebalance`, from the live lane alone without."""
+    return Delivery(
+        assignment,
+        auto_ack=config.auto_ack,
+        records_per_turn=RECORDS_PER_TURN,
+        turn_ms=TURN_MS,
+        max_bytes=config.max_buffered_bytes,
+        catch_up=beside.tally if config.enable_parallel_rebalance else None,
+        share=config.parallel_share,
+    )

@@ -1,0 +1,127 @@
+"""Everything below the public class of one consumer: starts its tasks, and ends them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any
+
+from aiogroup._core.membership.following import Cause
+from aiogroup._core.native import IS_COMPILED
+from aiogroup._core.subscription import Subscription
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.meter import Meter
+from aiogroup._core.telemetry.record_observer import End, Headers
+from aiogroup._core.values import dataclass
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.delivery.handling import Handling
+from aiogroup._runtime.delivery.metering import MeteredGroup
+from aiogroup._runtime.delivery.requests import Requests
+from aiogroup._runtime.fetching.fetcher import Fetchers
+from aiogroup._runtime.fetching.inflater import inflate
+from aiogroup._runtime.fetching.positions import Positions
+from aiogroup._runtime.fetching.validator import Validator
+from aiogroup._runtime.following import Following
+from aiogroup._runtime.group import GroupOrNone
+from aiogroup._runtime.membership.self_assignment import SelfAssignment
+from aiogroup._runtime.metadata.refresher import Refresher
+from aiogroup._runtime.offsets.named_offsets import NamedOffsets
+from aiogroup._runtime.offsets.offset_queries import OffsetQueries
+from aiogroup._runtime.recovery.optional import ParallelRecoveryOrNone
+from aiogroup.errors import ConsumerStoppedError
+from aiogroup.records import Record, Records
+
+__all__ = ["Engine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The parts of a consumer, which `build` makes. Made in the loop that runs it."""
+
+    subscription: Subscription
+    context: Context
+    following: Following
+    group: GroupOrNone
+    self_assignment: SelfAssignment
+    requests: Requests
+    refresher: Refresher
+    positions: Positions
+    validator: Validator
+    fetchers: Fetchers
+    offset_queries: OffsetQueries
+    named_offsets: NamedOffsets
+    recovery: ParallelRecoveryOrNone
+    handling: Handling | None
+
+    async def start(self) -> None:
+        """Reach the cluster, then start the tasks.
+
+        Raises:
+            AiogroupError: no bootstrap server answered, or one refused the credentials.
+            ConsumerStoppedError: it was stopped meanwhile.
+        """
+        context, supervisor = self.context, self.context.supervisor
+        if not IS_COMPILED:
+            from aiogroup._core.native.diagnosis import why_not_compiled  # noqa: PLC0415 (looks at folders: few need it)
+
+            if (slow := why_not_compiled()) is not None:
+                context.emit(events.SlowDecoder(slow.why, slow.what_to_do))
+        await supervisor.start()
+        try:
+            await supervisor.finish("first metadata", self.refresher.refresh_first)
+        except BaseException:
+            await self.close()
+            raise
+        if context.is_stopped:
+            raise ConsumerStoppedError("the consumer was stopped while it started")
+        self.group.begin_to_connect()  # the search for the coordinator will need it
+        supervisor.spawn("refresher", self.refresher.run)
+        supervisor.spawn("positions", self.positions.run)
+        supervisor.spawn("validator", self.validator.run)
+        supervisor.spawn("fetchers", self.fetchers.run)
+        supervisor.spawn("inflater", inflate, context)
+        await self.recovery.start()
+        self.following.follow(Cause.START)
+        self.positions.note_sight(context.link.cluster)  # requested after the partitions were assigned
+
+    def measure(self, meter: Meter) -> None:
+        """Count in this meter from now on."""
+        context = self.context
+        context.meters = (*context.meters, meter)
+        self.requests.wrap_group(lambda group, count: MeteredGroup(group, meter, context.delivery, count))
+
+    # What the application gets, as observers of records see it.
+
+    def iterated(self, records: AsyncIterator[Record[Any, Any]]) -> AsyncIterator[Record[Any, Any]]:
+        return records if self.handling is None else self.handling.over(records)
+
+    def given(self, request: Awaitable[Record[Any, Any]]) -> Awaitable[Record[Any, Any]]:
+        return request if self.handling is None else self.handling.one(request)
+
+    def given_many(self, request: Awaitable[Records[Any, Any]]) -> Awaitable[Records[Any, Any]]:
+        return request if self.handling is None else self.handling.batch(request)
+
+    def committing(self, request: Awaitable[None], offsets: object) -> Awaitable[None]:
+        return request if self.handling is None else self.handling.commit(request, offsets)
+
+    def begin_send(self, topic: str, headers: Headers) -> tuple[Headers, End]:
+        """The headers that a dead letter goes with, and what is to be called at its end."""
+        return (headers, _nothing) if self.handling is None else self.handling.begin_send(topic, headers)
+
+    async def close(self) -> None:
+        """End every task and close every connection, at once."""
+        context = self.context
+        try:
+            await context.supervisor.close()
+        finally:
+            context.threads.close()
+            self.fetchers.end_sessions()
+            self.recovery.end_sessions()
+            closing = context.link.close()  # after the tasks, so that none of them sees its connection break
+            context.changed.pulse()  # wake whoever still waits, since nothing will come
+            if self.handling is not None:
+                self.handling.close()
+        await context.link.wait_closed(closing)
+
+
+def _nothing(_error: str | None) -> None:
+    """No observer follows the letter."""

@@ -1,0 +1,417 @@
+"""The positions task: looks up where to start. Committed offsets come first, then the reset policy; a position is never
+guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from aiogroup._core.cluster import Cluster
+from aiogroup._core.fetching.lane import Bar
+from aiogroup._core.fetching.partition import Partition, PositionState
+from aiogroup._core.fetching.target import FORBIDDEN
+from aiogroup._core.fetching.truncation import leader_of
+from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.protocol.errors import ErrorCode
+from aiogroup._core.recovery.token import LogId, is_ours, read_committed
+from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.counts import FETCH_FAILED
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.loop.clock import now_ms, wall_ms
+from aiogroup._runtime.loop.retries import Retries
+from aiogroup._runtime.offsets.committer import Committer
+from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Offsets
+from aiogroup.config import FROM_EARLIEST, ResetPolicy, parse_reset_policy
+from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, TopicAuthorizationError, named
+from aiogroup.structs import TopicPartition
+
+__all__ = ["LOOK_UP", "Positions"]
+
+LOOK_UP: Final = "looking up positions"
+NOT_COMMITTED: Final = "nothing is committed"
+
+
+class LaneStarts(Protocol):
+    """Starts both lanes of newly assigned partitions (KIP-333)."""
+
+    async def begin(
+        self,
+        asked: Mapping[TopicPartition, tuple[Partition, int]],
+        found: Mapping[TopicPartition, Committed | None],
+        times: Mapping[TopicPartition, int],
+        until_ms: int,
+    ) -> str:
+        """Start each partition whose leader answers. Returns why some did not start; those are left unchanged."""
+        ...
+
+
+class Positions:
+    """`committer` is `None` without a group: then every position comes from the policy."""
+
+    def __init__(
+        self,
+        context: Context,
+        offsets: LeaderOffsets,
+        committer: Committer | None,
+        recoveries: LaneStarts | None = None,
+    ) -> None:
+        self._context = context
+        self._offsets = offsets
+        self._committer = committer
+        self._policy = parse_reset_policy(context.config.auto_offset_reset)
+        self._new_policy = parse_reset_policy(context.config.new_partition_reset)
+        # Partitions that are being looked up, with their `changes_count` at the request.
+        self._asked: dict[Partition, int] = {}
+        # Whether a partition did not exist when we first looked for it.
+        self._was_missing: WeakKeyDictionary[Partition, bool] = WeakKeyDictionary()
+        self._held_count = 0  # how often in a row the positions of held partitions could not be committed
+        self._hold_until_ms = 0
+        self._recoveries = recoveries
+        self._recovering: WeakKeyDictionary[Partition, Committed | None] = WeakKeyDictionary()
+        self._afterwards: WeakKeyDictionary[Partition, Callable[[], object]] = WeakKeyDictionary()
+
+    @property
+    def is_committed_at_once(self) -> bool:
+        """Whether a position that is not committed must be committed before the first delivery from it."""
+        return self._committer is not None and self._context.config.enable_auto_commit
+
+    async def run(self) -> None:
+        """Look up missing positions whenever there are some."""
+        retries = Retries(self._context.config)
+        while True:
+            again_at_ms = await self._commit_held()
+            # A self-assigned partition's topic may be missing in the metadata; each refresh looks again.
+            known = self._context.link.cluster.topics
+            missing = [each for each in self._context.assignment if _is_wanted(each) and each.tp.topic in known]
+            # A rebalance looks up the positions of its own partitions.
+            wanted = [each for each in missing if not self._is_asked(each)]
+            if not wanted:
+                if self._committer is None or not self._committer.is_adopting:  # the rebalance tells its own at its end
+                    self._context.totals.tell()
+                await self._context.positions_wanted.wait(again_at_ms)
+                continue
+            try:
+                # Each leader is asked once only: a position that is wanted meanwhile must not wait until the last of
+                # these has a leader.
+                await self.resolve(wanted, now_ms() + self._context.config.request_timeout_ms, most_attempts=1)
+                retries.on_success()
+            except AiogroupError as error:
+                if not error.retriable:
+                    self._context.inbox.put(error)
+                    self._context.changed.pulse()
+                self._context.emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
+                await retries.back_off()
+
+    async def _commit_held(self) -> int | None:
+        """Commit the positions of held partitions. Returns when to try again if that failed and may succeed later."""
+        held = [each for each in self._context.assignment if Bar.HELD in each.bars]
+        if not held or self._committer is None or self._committer.is_adopting:
+            return None
+        if now_ms() < self._hold_until_ms:
+            return self._hold_until_ms
+        if await self._committer.commit_held(held, self._context.config.request_timeout_ms // 3):
+            self._held_count = 0
+        else:
+            self._held_count += 1
+            self._hold_until_ms = now_ms() + self._context.config.backoff_ms(self._held_count)
+        self._context.changed.pulse()
+        return self._hold_until_ms if self._held_count else None
+
+    async def resolve(self, partitions: list[Partition], until_ms: int, most_attempts: int | None = None) -> None:
+        """Give each partition its position, except one that is moved or lost meanwhile.
+
+        A partition gets it as soon as its own leader has answered. Leaders are asked at most `most_attempts` times.
+
+        Raises:
+            AiogroupError: a position could not be looked up until `until_ms`; those partitions stay as they are.
+        """
+        self.follow_topics(partitions)
+        try:
+            of = [each for each in partitions if each.state is PositionState.COMMITTED]
+            failure: AiogroupError | None = None
+            try:
+                await self._resolve_committed(of, until_ms)
+            except TopicAuthorizationError as error:
+                failure = error
+            of = [each for each in partitions if each.state is PositionState.RESET]
+            ours = [each for each in of if each in self._recovering]
+            try:
+                await self._recover(ours, until_ms, most_attempts)
+            except AiogroupError as error:
+                failure = error  # other partitions do not wait for the leaders of these
+            await self._resolve_policy([each for each in of if each not in ours], until_ms, most_attempts)
+            if failure is not None:
+                raise failure
+        except TopicAuthorizationError as error:
+            for each in partitions:
+                if each.tp.topic in error.topics:
+                    each.target.error = FORBIDDEN
+            raise
+        finally:
+            for each in partitions:
+                self._asked.pop(each, None)
+            self._context.positions_wanted.pulse()  # some positions may have to be checked first, or looked up again
+        self._context.failures.end(FETCH_FAILED, -1, why=LOOK_UP)
+        self._context.fetchable.pulse()
+        self._context.changed.pulse()
+
+    def _is_asked(self, partition: Partition) -> bool:
+        return self._asked.get(partition) == partition.target.changes_count
+
+    def _ask(self, partitions: list[Partition]) -> dict[TopicPartition, tuple[Partition, int]]:
+        """Note which change of each partition the request belongs to: an answer counts only if nobody moved it
+        since.
+        """
+        self._asked.update((each, each.target.changes_count) for each in partitions)
+        return {each.tp: (each, each.target.changes_count) for each in partitions}
+
+    async def _resolve_committed(self, partitions: list[Partition], until_ms: int) -> None:
+        if not partitions:
+            return
+        asked = self._ask(partitions)
+        found: Mapping[TopicPartition, Committed | None] = {}
+        refusal: TopicAuthorizationError | None = None
+        while asked and self._committer is not None:
+            try:
+                found = await self._committer.committed.fetch(asked, until_ms)
+                break
+            except TopicAuthorizationError as error:  # other topics do not wait for an ACL
+                if error.topics.isdisjoint(tp.topic for tp in asked):
+                    raise
+                topics = error.topics | (refusal.topics if refusal is not None else frozenset())
+                refusal = TopicAuthorizationError(topics)
+                asked = {tp: each for tp, each in asked.items() if tp.topic not in topics}
+        self.follow_topics(partitions)  # also partitions that are not ours yet: nothing else checks them
+        for tp, (partition, changes_count) in asked.items():
+            if partition.target.changes_count != changes_count:
+                continue
+            committed = found.get(tp)
+            if self._recoveries is not None and (committed is not None or partition.reset.policy.decides):
+                self._recovering[partition] = committed
+                partition.move(PositionState.RESET)  # its leader must be asked
+            elif committed is not None and self.is_of_former_topic(tp, committed):
+                topic_id = str(partition.topic_id)
+                self._context.emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
+                self.reset(partition, FROM_EARLIEST, why=events.RECREATED)
+                self._afterwards.pop(partition, lambda: None)()
+            elif committed is not None:
+                leader = leader_of(self._context.link.cluster, tp)
+                partition.start_at(committed.offset, leader_epoch=committed.leader_epoch, leader=leader)
+                partition.committed = committed
+            else:
+                self.reset(partition, partition.reset.policy, why=NOT_COMMITTED)
+                self._afterwards.pop(partition, lambda: None)()
+        if refusal is not None:
+            raise refusal
+
+    async def _recover(self, partitions: list[Partition], until_ms: int, most_attempts: int | None) -> None:
+        """Start both lanes of newly assigned partitions (KIP-333)."""
+        recoveries, retries = self._recoveries, Retries(self._context.config, until_ms, most_attempts=most_attempts)
+        while recoveries is not None:
+            self.follow_topics(partitions)
+            if not (left := [each for each in partitions if each in self._recovering]):
+                return
+            asked = self._ask(left)
+            found = {each.tp: self._recovering[each] for each in left}
+            times = {each.tp: _timestamp(each.reset.policy) for each in left if found[each.tp] is None}
+            why = await recoveries.begin(asked, found, times, until_ms)
+            for each in left:
+                if each.state is not PositionState.RESET or each.target.changes_count != asked[each.tp][1]:
+                    self._recovering.pop(each, None)
+                    self._afterwards.pop(each, lambda: None)()
+                    self._context.changed.pulse()  # a commit by name may wait for it
+            if not why:
+                continue
+            if not await retries.back_off():
+                raise KafkaTimeoutError(f"where {sorted(asked)} go on is not known yet: {why}")
+
+    def is_recovering(self, partition: Partition, then: Callable[[], object]) -> bool:
+        """Whether its lanes are being looked up. If so, `then` is called as soon as they have started."""
+        if not self.is_undecided(partition):
+            return False
+        self._afterwards[partition] = then
+        return True
+
+    def is_undecided(self, partition: Partition) -> bool:
+        """Whether two lanes will read it and their starting offsets are not known yet. Always False without KIP-333."""
+        is_wanted = partition.state is PositionState.COMMITTED or partition in self._recovering
+        return self._recoveries is not None and partition.lanes is None and is_wanted
+
+    def is_of_former_topic(self, tp: TopicPartition, committed: Committed) -> bool:
+        """Whether a token (KIP-333) proves that the committed offset belongs to a deleted topic, whose name exists
+        again.
+        """
+        cluster = self._context.link.cluster
+        topic_id = cluster.topic_id(tp.topic)
+        if topic_id is None or not is_ours(committed.metadata):
+            return False
+        log_id = LogId(cluster.cluster_id or "", tp.topic, topic_id, tp.partition)
+        return read_committed(committed.offset, committed.metadata, log_id).is_of_former_topic
+
+    def follow_topics(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Start over with each partition whose topic id in the metadata has changed, of `partitions` or of all that are
+        ours.
+        """
+        context, emit = self._context, self._context.emit
+        for partition in context.assignment if partitions is None else partitions:
+            tp, former_id = partition.tp, partition.topic_id
+            topic_id = context.link.cluster.topic_id(tp.topic)
+            if topic_id is None or topic_id == former_id:
+                continue
+            if former_id is not None and not partition.starts_count:
+                self._look_up_again(partition, topic_id)
+            elif former_id is not None:
+                self._start_over(partition, former_id, topic_id)
+            elif (former := context.assignment.name_topic(partition, topic_id)) is not None:
+                emit(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
+                context.positions_wanted.pulse()  # it tells the totals
+
+    def note_sight(self, answer: Cluster) -> None:
+        """Note partitions that do not exist when we first look: they begin by `new_partition_reset`, since all their
+        records are newer than our subscription.
+
+        `answer` was requested after the partitions became ours: older metadata may be stale. A broker that lags behind
+        may not know a topic that has existed for long; then more records are read than the policy asks for. But if the
+        topic's id is known, only another id proves that the topic was recreated. With `auto_offset_reset="none"` the
+        application says where to begin.
+        """
+        ids = {each.tp.topic: each.topic_id for each in self._context.assignment if each.topic_id is not None}
+        for partition in self._context.assignment:
+            topic, policy = partition.tp.topic, partition.reset.policy
+            is_unknown = answer.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if partition in self._was_missing or not (is_unknown or topic in answer.topics):
+                continue
+            if is_unknown:
+                partition.topic_id = ids.get(topic)
+            is_missing = partition.topic_id is None if is_unknown else answer.partition(partition.tp) is None
+            self._was_missing[partition] = is_missing
+            if is_missing and policy.decides and policy != self._new_policy:
+                partition.reset.policy = self._new_policy
+
+    def _look_up_again(self, partition: Partition, topic_id: UUID) -> None:
+        """Look up the position in the new topic. Nothing of the old one was read in this ownership, and another member
+        may already have committed an offset of the new one.
+        """
+        self._recovering.pop(partition, None)
+        partition.drop_buffer()  # answers about the old topic do not count
+        partition.topic_id, partition.reset.policy = topic_id, self._new_policy
+        partition.move(PositionState.COMMITTED)
+        self._context.positions_wanted.pulse()
+
+    def _start_over(self, partition: Partition, former_id: UUID, topic_id: UUID) -> None:
+        """The topic was recreated, and other records stand at the same offsets: drop everything buffered, in hand or to
+        be committed.
+
+        The whole new log was written after we had subscribed, so it is read like a new partition.
+        """
+        context, tp = self._context, partition.tp
+        context.delivery.settle()
+        position = partition.position
+        if partition.has_uncommitted:
+            context.assignment.failed_commit.add(tp)
+        context.delivery.forget([partition])
+        if partition.lanes is not None:
+            partition.lanes.abandon(events.RECREATED)
+        self._recovering.pop(partition, None)
+        self._afterwards.pop(partition, None)
+        context.assignment.start_over(partition, topic_id)
+        context.emit(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
+        self.reset(partition, self._new_policy, why=events.RECREATED)
+        context.group_changed.pulse()  # none of its records is in hand any more
+        context.changed.pulse()
+
+    def reset(self, partition: Partition, policy: ResetPolicy, *, why: str, lost: int = -1) -> None:
+        """Start over by the reset policy: look up the position, or have the application set it. `lost` is the position
+        that the log does not hold.
+        """
+        if not policy.decides:
+            partition.stick(NoOffsetForPartitionError(partition.tp))
+            self._context.changed.pulse()
+            return
+        partition.await_reset(policy, why, lost)
+        self._context.positions_wanted.pulse()
+
+    async def _resolve_policy(self, partitions: list[Partition], until_ms: int, most_attempts: int | None) -> None:
+        asked = self._ask(partitions)
+        wanted = {tp: _timestamp(each.reset.policy) for tp, (each, _) in asked.items()}
+        started: dict[TopicPartition, tuple[str, int]] = {}
+
+        def note(found: Offsets) -> None:
+            for tp, answer in found.items():
+                partition, changes_count = asked[tp]
+                is_moved = partition.target.changes_count != changes_count
+                further = None if is_moved else self._further(partition, wanted[tp], answer.offset)
+                if further is not None:
+                    wanted[tp] = further
+                    continue
+                offset = answer.offset
+                if partition.reset.policy.kind == "nearest" and wanted[tp] == LATEST:
+                    offset = min(offset, partition.reset.lost)  # the log may have grown past it meanwhile
+                del wanted[tp]
+                if not is_moved:
+                    if partition.reset.why == NOT_COMMITTED:
+                        started[tp] = partition.reset.policy.kind, offset
+                        is_new = self._was_missing.get(partition) and partition.reset.policy is self._new_policy
+                        if is_new and self._new_policy.kind == "earliest":
+                            self._context.emit(events.NewPartitionFromEarliest(tp.topic, tp.partition))
+                    self._start_at(partition, offset)
+
+        retries = Retries(self._context.config, until_ms, most_attempts=most_attempts)
+        while wanted:
+            read_committed = self._context.config.read_committed
+            try:
+                why = await self._offsets.ask_leaders(dict(wanted), until_ms, note, read_committed=read_committed)
+            finally:
+                for event in events.PositionFromPolicy.of_round(started):
+                    self._context.emit(event)
+                started.clear()
+            if not wanted or not why:
+                continue
+            if not await retries.back_off():
+                raise KafkaTimeoutError(f"no offsets for {named(wanted)} yet: {why}")
+
+    def _further(self, partition: Partition, asked: int, offset: int) -> int | None:
+        """What its leader must be asked, too, as it answered `offset` when it was `asked` for a time or a mark."""
+        reset = partition.reset
+        if asked == LATEST:
+            return None
+        if reset.policy.kind != "nearest":
+            return LATEST if offset < 0 else None  # no record is as new as the timestamp
+        if reset.lost <= offset:
+            return None  # retention has removed what was next
+        committed = partition.committed
+        if reset.lost != reset.sought or (committed is not None and committed.offset == reset.lost):
+            return LATEST
+        reset.policy = self._policy  # nobody was ever at the offset that the application sought
+        return _timestamp(self._policy)
+
+    def _start_at(self, partition: Partition, offset: int) -> None:
+        if partition.lanes is not None:
+            partition.lanes.return_to(offset)
+        partition.start_at(offset, leader=leader_of(self._context.link.cluster, partition.tp), was_reset=True)
+        partition.bar(Bar.HELD, when=self.is_committed_at_once)
+        tp, reset = partition.tp, partition.reset
+        if reset.why != NOT_COMMITTED:
+            skipped_count = max(0, offset - reset.lost) if reset.lost >= 0 else 0
+            self._context.emit(
+                events.OffsetReset(tp.topic, tp.partition, offset, reset.policy.kind, reset.why, skipped_count)
+            )
+        self._context.fetchable.pulse()
+        self._context.changed.pulse()
+
+
+def _is_wanted(partition: Partition) -> bool:
+    return partition.state in (PositionState.COMMITTED, PositionState.RESET)
+
+
+def _timestamp(policy: ResetPolicy) -> int:
+    match policy.kind:
+        case "earliest" | "nearest":
+            return EARLIEST
+        case "by_duration":
+            return max(0, wall_ms() - policy.duration_ms)
+        case _:
+            return LATEST

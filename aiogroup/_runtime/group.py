@@ -1,0 +1,392 @@
+"""The group that a consumer is in, or none, as the consumer's other parts see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+import anyio
+
+from aiogroup._core.fetching.lane import Bar
+from aiogroup._core.fetching.partition import Partition
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.following import (
+    AskForRound,
+    AssignAllOf,
+    BeginAutoCommit,
+    BeginMembership,
+    Cause,
+    ChangeTopics,
+    CommitAs,
+    FollowingEffect,
+    GroupEffect,
+    MemberView,
+    NoteTopics,
+    follow,
+    follow_alone,
+    follow_metadata,
+)
+from aiogroup._core.membership.liveness import PollClock
+from aiogroup._core.membership.states import MemberState
+from aiogroup._core.subscription import Subscription
+from aiogroup._core.telemetry.figures import GroupFigures
+from aiogroup._core.telemetry.health import HealthStatus
+from aiogroup._core.telemetry.inside import Deadline
+from aiogroup._core.values import dataclass
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.delivery.requests import GroupForRequests
+from aiogroup._runtime.departure import Departure, Leaver
+from aiogroup._runtime.following import Follower
+from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.loop.stages import Stages
+from aiogroup._runtime.membership.liveness import Liveness
+from aiogroup._runtime.membership.rebalance import Rebalance
+from aiogroup._runtime.membership.self_assignment import CommitsLeaving
+from aiogroup._runtime.offsets.committer import Committer
+from aiogroup.errors import ConsumerStoppedError, IllegalOperation
+from aiogroup.structs import TopicPartition
+
+__all__ = ["Group", "GroupHealth", "GroupOrNone", "NoGroup"]
+
+REBALANCES: Final = frozenset({MemberState.PREPARING, MemberState.JOINING, MemberState.SYNCING, MemberState.ADOPTING})
+_PARKED: Final = MemberState.PARKED  # a module constant: looking it up on the enum each time would cost more
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHealth:
+    """The group's part of a consumer's health; `silence` names what has not answered for too long.
+
+    The records of the `held` partitions wait for the commit of where they begin.
+    """
+
+    status: HealthStatus = HealthStatus.READY
+    why: str = "reads"
+    since_heartbeat_ms: int | None = None
+    silence: str = ""
+    held: tuple[TopicPartition, ...] = ()
+    why_held: str = ""
+
+
+class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
+    """The interface of `Group` and `NoGroup`; no caller needs to know which of the two it has.
+
+    Requests, self-assignment, the following of a subscription and a stop each see only their own part of it.
+    """
+
+    @property
+    def member(self) -> tuple[str, int] | None:
+        """The member's id and generation; `None` without a group."""
+        ...
+
+    def deadlines(self, now: int) -> tuple[Deadline, ...]:
+        """The time-outs of a member; none without a group, or with self-assigned partitions."""
+        ...
+
+    def needed_for(self, call: str) -> Group:
+        """The group, for a call that needs one.
+
+        Raises:
+            IllegalOperation: there is none.
+        """
+        ...
+
+    def begin_to_connect(self) -> None:
+        """Open a connection that the search for a coordinator will need."""
+        ...
+
+    async def wait_for_assignment(self, until_ms: int) -> None:
+        """Wait for the first assignment or an error, at most until `until_ms`.
+
+        Raises:
+            AiogroupError: the group refused the member.
+            ConsumerStoppedError: it was stopped meanwhile.
+        """
+        ...
+
+    def health(self, now: int) -> GroupHealth: ...
+
+    def figures(self, now: int) -> GroupFigures | None:
+        """What is known of the group for the figures of the consumer; `None` without one."""
+        ...
+
+    def abandon(self) -> None:
+        """The consumer was garbage collected without a stop. May be called from any thread."""
+        ...
+
+
+class NoGroup:
+    """A consumer without a group: it reads the partitions that the application assigns, and commits nothing."""
+
+    member: tuple[str, int] | None = None
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def deadlines(self, now: int) -> tuple[Deadline, ...]:
+        return ()
+
+    def needed_for(self, call: str) -> Group:
+        raise IllegalOperation(f"{call}() needs a group: pass group_id")
+
+    def may_deliver(self) -> bool:
+        return True
+
+    def is_settled(self) -> bool:
+        return True
+
+    def on_request(self, now: int) -> None:
+        pass
+
+    def on_answer(self) -> None:
+        pass
+
+    def follow(self, cause: Cause) -> tuple[FollowingEffect, ...]:
+        return follow_alone(self._subscription, cause)
+
+    def follow_metadata(self, appeared: frozenset[str]) -> tuple[FollowingEffect, ...]:
+        return (AssignAllOf(self._subscription.names(), appeared),)
+
+    def perform(self, effect: GroupEffect) -> None:
+        raise AssertionError(f"without a group nothing asks for {effect}")
+
+    def topics_led(self) -> frozenset[str]:
+        return frozenset()
+
+    def commit_leaving(self, partitions: Iterable[Partition]) -> None:
+        pass
+
+    def begin_to_connect(self) -> None:
+        pass
+
+    async def wait_for_assignment(self, until_ms: int) -> None:
+        pass
+
+    def health(self, now: int) -> GroupHealth:
+        return GroupHealth()
+
+    def figures(self, now: int) -> GroupFigures | None:
+        return None
+
+    async def come_to_rest(self, stages: Stages) -> None:
+        pass
+
+    def end_tasks(self) -> None:
+        pass
+
+    async def leave(self, stages: Stages, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+        return {}
+
+    def abandon(self) -> None:
+        pass
+
+
+class Group:
+    """A member of a group, and its tasks. With self-assigned partitions only the committer is used."""
+
+    def __init__(
+        self,
+        context: Context,
+        subscription: Subscription,
+        coordinator: Coordinator,
+        committer: Committer,
+        liveness: Liveness,
+        rebalance: Rebalance,
+        poll_clock: PollClock,
+    ) -> None:
+        self.coordinator = coordinator
+        self.committer = committer
+        self._context = context
+        self._subscription = subscription
+        self._liveness = liveness
+        self._rebalance = rebalance
+        self._membership = coordinator.membership
+        self._ownership = rebalance.ownership
+        self._poll_clock = poll_clock
+        self._departure = Departure(context, subscription, coordinator, committer, rebalance)
+        self._scopes: list[anyio.CancelScope] = []
+        self._has_begun = False
+        self._commits_by_itself = False
+
+    @property
+    def member(self) -> tuple[str, int] | None:
+        identity = self._membership.identity
+        return identity.member_id, identity.generation
+
+    def deadlines(self, now: int) -> tuple[Deadline, ...]:
+        if self._subscription.is_manual or not self._has_begun:
+            return ()
+        config, rebalance, poll = self._context.config, self._context.rebalance, self._poll_clock.deadlines
+        acknowledged_at_ms = self._liveness.heartbeat.acknowledged_at_ms
+        is_under_way = self._membership.state in REBALANCES and rebalance.began_at_ms > 0
+        rebalance_setting = "max_poll_interval_ms" if config.rebalance_timeout_ms is None else "rebalance_timeout_ms"
+        return (
+            Deadline(
+                "session", *self._membership.session, None if acknowledged_at_ms is None else now - acknowledged_at_ms
+            ),
+            Deadline(
+                "poll",
+                "max_poll_interval_ms",
+                config.effective_poll_interval_ms,
+                None if poll is None else now - poll.since_ms,
+            ),
+            Deadline(
+                "rebalance",
+                rebalance_setting,
+                config.effective_rebalance_timeout_ms,
+                now - rebalance.began_at_ms if is_under_way else None,
+            ),
+        )
+
+    def needed_for(self, call: str) -> Group:
+        return self
+
+    # For requests.
+
+    def may_deliver(self) -> bool:
+        """Whether records may be delivered: not while a rebalance is taking partitions from us."""
+        if self._subscription.is_manual:
+            return self._membership.state is MemberState.LEFT
+        return self._membership.may_deliver and not self._ownership.is_closed
+
+    def is_settled(self) -> bool:
+        """Whether the assignment is final, as far as is known: no rebalance under way could still assign missing
+        partitions.
+        """
+        if self._subscription.is_manual:
+            return self.may_deliver()
+        return not self._membership.is_rebalancing
+
+    def on_request(self, now: int) -> None:
+        self._poll_clock.on_request(now)
+        if self._ownership.is_waiting:
+            self._context.group_changed.pulse()
+        if self._membership.state is _PARKED:
+            self.coordinator.handle(f.RecordsWanted())
+
+    def on_answer(self) -> None:
+        self._poll_clock.on_answer(now_ms())
+
+    # The subscription.
+
+    def follow(self, cause: Cause) -> tuple[FollowingEffect, ...]:
+        return follow(self._subscription, self._view(), cause, owns=bool(self._context.assignment))
+
+    def follow_metadata(self, appeared: frozenset[str]) -> tuple[FollowingEffect, ...]:
+        stale_why = self._membership.why_stale(self._context.link.cluster)
+        return follow_metadata(self._subscription.names(), appeared, self._view(), stale_why)
+
+    def _view(self) -> MemberView:
+        return MemberView(self._membership.state, self._membership.topics, self._has_begun)
+
+    def perform(self, effect: GroupEffect) -> None:
+        match effect:
+            case CommitAs():
+                self.committer.is_member = effect.is_member
+            case BeginMembership():
+                self._begin()
+            case BeginAutoCommit():
+                self._begin_auto_commit()
+            case ChangeTopics():
+                if effect.at_once:
+                    self._ownership.skips_hand_over = True
+                self.coordinator.handle(f.SubscriptionChanged(effect.topics, effect.why))
+                self._ownership.follow(effect.topics)
+            case AskForRound():
+                if effect.at_once:
+                    self._ownership.skips_hand_over = True
+                self.coordinator.handle(f.RejoinWanted(effect.why))
+            case NoteTopics():
+                first_sight = self._rebalance.first_sight
+                first_sight.note(self._membership.topics, self._context.link.cluster)
+                first_sight.note_appeared(effect.appeared)
+
+    def _begin(self) -> None:
+        if self._has_begun or self._context.is_stopped:
+            return
+        self._has_begun = True
+        spawn = self._context.supervisor.spawn
+        for name, run in self._liveness.tasks().items():
+            spawn(name, run)
+        self._scopes.append(spawn("rebalance", self._rebalance.run))
+        self._begin_auto_commit()
+
+    def _begin_auto_commit(self) -> None:
+        if self._context.config.enable_auto_commit and not self._commits_by_itself:
+            self._commits_by_itself = True
+            self._scopes.append(self._context.supervisor.spawn("committer", self.committer.run))
+
+    def topics_led(self) -> frozenset[str]:
+        return self._membership.topics_led if self._has_begun else frozenset()
+
+    def commit_leaving(self, partitions: Iterable[Partition]) -> None:
+        self.committer.commit_leaving(partitions)
+
+    # Life.
+
+    def begin_to_connect(self) -> None:
+        self._context.supervisor.spawn("connection", self._context.link.get_ready)
+
+    async def wait_for_assignment(self, until_ms: int) -> None:
+        context, membership = self._context, self._membership
+        while self._has_begun and self._subscription.names():
+            context.inbox.raise_fatal()
+            if context.is_stopped:
+                raise ConsumerStoppedError("the consumer was stopped while it waited for an assignment")
+            if membership.state in (MemberState.STABLE, MemberState.PARKED) or now_ms() >= until_ms:
+                return
+            await context.changed.wait(until_ms)
+
+    def health(self, now: int) -> GroupHealth:
+        why_held = self.committer.why_held
+        held = tuple(each.tp for each in self._context.assignment if Bar.HELD in each.bars) if why_held else ()
+        if self._subscription.is_manual:
+            return GroupHealth(held=held, why_held=why_held)
+        membership = self._membership
+        acknowledged_at_ms = self._liveness.heartbeat.acknowledged_at_ms
+        since_heartbeat_ms = None if acknowledged_at_ms is None else now - acknowledged_at_ms
+        status, why, state = HealthStatus.READY, "reads", membership.state
+        if state is MemberState.PARKED:
+            status, why = HealthStatus.PARKED, "no request for records within max_poll_interval_ms"
+        elif state is not MemberState.STABLE and membership.may_deliver and self._context.assignment:
+            why = f"reads while the group rebalances: {state.value}"  # cooperative
+        elif state is not MemberState.STABLE:
+            has_been_assigned = self._rebalance.completed_count > 0
+            status, why = HealthStatus.REBALANCING if has_been_assigned else HealthStatus.JOINING, state.value
+        return GroupHealth(status, why, since_heartbeat_ms, self._silence(now), held, why_held)
+
+    def figures(self, now: int) -> GroupFigures | None:
+        completed_at_ms = self._rebalance.completed_at_ms
+        return GroupFigures(
+            {
+                each.name: (each.used_ms or 0) / each.limit_ms
+                for each in self.deadlines(now)
+                if each.used_ms is not None or each.name != "session"  # which runs always: it is not known yet
+            },
+            self._rebalance.completed_count,
+            None if completed_at_ms is None else now - completed_at_ms,
+            self._ownership.waits.copy(),
+            self.committer.failures.copy(),
+        )
+
+    def _silence(self, now: int) -> str:
+        setting, session_ms = self._membership.session
+        if self._liveness.session_watchdog.is_unanswered:
+            return f"no heartbeat was answered for {setting}={session_ms}"
+        searched_ms = self.coordinator.searched_ms(now)
+        if self._membership.is_rebalancing and searched_ms >= session_ms:
+            return f"no coordinator of the group was found for {searched_ms} ms"
+        return ""
+
+    async def come_to_rest(self, stages: Stages) -> None:
+        await self._departure.come_to_rest(stages)
+
+    def end_tasks(self) -> None:
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def leave(self, stages: Stages, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+        return await self._departure.leave(stages, leave_group=leave_group)
+
+    def abandon(self) -> None:
+        self._liveness.abandon()

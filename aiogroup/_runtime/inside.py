@@ -1,0 +1,97 @@
+"""Looks inside a running consumer, for pages that show it: its deadlines, its partitions and what their lanes read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from aiogroup._core.fetching.partition import Partition
+from aiogroup._core.fetching.records.decode import PassedOver
+from aiogroup._core.telemetry.inside import Deadline, LagInside, PartitionInside
+from aiogroup._runtime.engine import Engine
+from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.net.link import Link
+from aiogroup.structs import TopicPartition
+
+__all__ = ["Inside"]
+
+
+class Inside:
+    """A look inside a running consumer. No broker is asked, and nothing is kept: each call looks anew. What is not for
+    everybody is asked for here, too: `read_up_to` and `put_off`.
+
+    The iterators may be left for a while and taken up again, so that the event loop runs in between. They leave out
+    partitions that are given up meanwhile.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def link(self) -> Link:
+        """The connections, for questions about the group."""
+        return self._engine.context.link
+
+    @property
+    def member(self) -> tuple[str, int] | None:
+        """The member's id and generation; `None` outside of a group."""
+        return self._engine.group.member
+
+    def deadlines(self) -> tuple[Deadline, ...]:
+        """The three time-outs of a member; none outside of a group."""
+        return self._engine.group.deadlines(now_ms())
+
+    def lags(self) -> Iterator[LagInside]:
+        for partition in self._assigned():
+            passed = partition.position
+            if passed is not None and partition.lanes is not None:
+                passed += sum(each.ledger.position for each in partition.lanes.cursors)
+            yield LagInside(partition.tp, self._engine.offset_queries.known_lag(partition), passed, _left(partition))
+
+    def partitions(self) -> Iterator[PartitionInside]:
+        for partition in self._assigned():
+            yield self._look(partition)
+
+    def read_up_to(self, ends: Mapping[TopicPartition, int]) -> list[PassedOver]:
+        """As `Fetchers.read_up_to`, for whoever reads exact ranges."""
+        return self._engine.fetchers.read_up_to(ends)
+
+    def put_off(self, offsets: Mapping[TopicPartition, int], most_ms: int) -> None:
+        """An earlier consumer failed with these records in hand. They come when
+        nothing else is there to be handed out, or after `most_ms` milliseconds.
+        """
+        self._engine.requests.put_off(offsets, most_ms)
+
+    def _assigned(self) -> Iterator[Partition]:
+        assignment, delivery = self._engine.context.assignment, self._engine.context.delivery
+        for partition in tuple(assignment):
+            if assignment.get(partition.tp) is partition:
+                delivery.settle()
+                yield partition
+
+    def _look(self, partition: Partition) -> PartitionInside:
+        engine, lanes = self._engine, partition.lanes
+        heard_at_ms = engine.fetchers.heard_at_ms(partition)
+        progress = None if lanes is None else lanes.progress()
+        ledgers = [partition.ledger, *(() if lanes is None else (each.ledger for each in lanes.cursors))]
+        return PartitionInside(
+            partition.tp,
+            position=partition.position,
+            committed=None if partition.committed is None else partition.committed.offset,
+            begin=partition.log.begin_offset,
+            end=partition.log.last_offset(read_committed=engine.context.config.read_committed),
+            lag=engine.offset_queries.known_lag(partition),
+            catch_up_lag=_left(partition),
+            lag_age_ms=None if heard_at_ms is None else now_ms() - heard_at_ms,
+            held_count=sum(each.in_hand_count for each in ledgers),
+            held_from=min((each.committable for each in ledgers if each.has_unprocessed), default=None),
+            state=partition.state,
+            withheld=tuple(sorted({each.shown for each in partition.bars})),
+            error=partition.target.error if partition.error is None else str(partition.error),
+            ranges=() if progress is None else progress.ranges,
+            range_per_second=None if progress is None else progress.per_second,
+            range_left_ms=None if progress is None else progress.left_ms,
+        )
+
+
+def _left(partition: Partition) -> int | None:
+    return None if partition.lanes is None else partition.lanes.left_count

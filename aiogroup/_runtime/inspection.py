@@ -1,0 +1,120 @@
+"""Computes a running consumer's health from the state of its tasks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiogroup._core.fetching.target import FORBIDDEN, UNKNOWN
+from aiogroup._core.telemetry.health import Health, HealthStatus, Since
+from aiogroup._core.values import dataclass
+from aiogroup._runtime.engine import Engine
+from aiogroup._runtime.group import GroupHealth
+from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.net.link import FETCH
+from aiogroup.errors import FencedInstanceIdError, named
+
+__all__ = ["health_of"]
+
+UNANSWERED_FETCH_MS: Final = 30_000
+"""If no leader has answered a fetch for this time, the brokers count as unreachable."""
+
+
+END_WHY: Final = {HealthStatus.STOPPING: "stop() has begun", HealthStatus.STOPPED: "stopped"}
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    status: HealthStatus
+    why: str
+    is_wholly_degraded: bool = False
+
+
+def health_of(engine: Engine | None, ending: HealthStatus | None, since: Since) -> Health:
+    """The health of a consumer with this engine: STOPPING or STOPPED if it is `ending`."""
+    if engine is None or ending is HealthStatus.STOPPED:  # there may be no event loop, and so no clock
+        status = ending or HealthStatus.STARTING
+        return Health(status, END_WHY.get(status, "not started"), 0, None, None)
+    now = now_ms()
+    group = engine.group.health(now)
+    missing = tuple(sorted(engine.following.topics.missing(engine.context.link.cluster)))
+    if ending is not None:
+        found = _State(ending, END_WHY[ending])
+    elif (error := engine.context.inbox.fatal) is not None:
+        is_fenced = isinstance(error, FencedInstanceIdError)
+        found = _State(HealthStatus.FENCED if is_fenced else HealthStatus.FAILED, str(error))
+    else:
+        found = _state(engine, group, missing, now)
+    return Health(
+        found.status,
+        found.why,
+        len(engine.context.assignment),
+        _since_request_ms(engine, now),
+        group.since_heartbeat_ms,
+        missing,
+        found.is_wholly_degraded,
+        since.ms(found.status, now),
+    )
+
+
+def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: int) -> _State:
+    """The state of a consumer that has neither failed nor stopped, and the reason."""
+    status, why = _of_group(engine, group)
+    forbidden = [each.tp for each in engine.context.assignment if each.target.error == FORBIDDEN]
+    unread = sorted({tp.topic for tp in forbidden} | engine.following.topics.forbidden())
+    reads_nothing = bool(missing or unread) and engine.following.topics_named() <= {*missing, *unread}
+    if reads_nothing and status is HealthStatus.READY:
+        why = "nothing to read"
+    if missing:
+        why += f"; no broker knows {', '.join(missing)}"
+    overdue = [each.tp for each in engine.context.assignment if each.lanes is not None and each.lanes.is_overdue]
+    if overdue:
+        why += f"; no job moved what is pending of {named(overdue)}"
+    if unread:
+        why += f"; READ is not granted on the topic: {', '.join(unread)}"
+    if group.held:
+        why += f"; where {named(group.held)} begin is not committed: {group.why_held}"
+    if status is not HealthStatus.PARKED and (
+        silence := group.silence or _fetch_silence(engine, now) or _never_connected(engine)
+    ):
+        return _State(HealthStatus.UNREACHABLE, silence)
+    if status is not HealthStatus.READY:
+        return _State(status, why)
+    if engine.recovery.is_catching_up() and not overdue:  # what is overdue is pending, too
+        return _State(HealthStatus.CATCHING_UP, why)
+    if not (missing or overdue or group.held or unread):
+        return _State(HealthStatus.READY, why)
+    stands = {*group.held, *forbidden}
+    is_all = reads_nothing or (bool(stands) and len(stands) == len(engine.context.assignment))
+    return _State(HealthStatus.DEGRADED, why, is_all)
+
+
+def _of_group(engine: Engine, group: GroupHealth) -> tuple[HealthStatus, str]:
+    """The state by what the group and the application say, without a look at topics and brokers."""
+    subscription, assignment, status, why = engine.subscription, engine.context.assignment, group.status, group.why
+    if subscription.is_empty:
+        return HealthStatus.JOINING, "nothing is subscribed or assigned"
+    if status is HealthStatus.READY and assignment and all(each.is_paused for each in assignment):
+        status, why = HealthStatus.PAUSED, "the application has paused all partitions"
+    if subscription.pattern is not None and not subscription.names():
+        why += f"; no topic matches {subscription.pattern.pattern!r}"
+    return status, why
+
+
+def _since_request_ms(engine: Engine, now: int) -> int | None:
+    asked_at_ms = engine.requests.last_asked_at_ms
+    return None if asked_at_ms is None else now - asked_at_ms
+
+
+def _fetch_silence(engine: Engine, now: int) -> str:
+    """A message if no leader has answered for too long; empty while one does, or nothing is asked."""
+    limit_ms = max(UNANSWERED_FETCH_MS, 2 * engine.context.config.fetch_max_wait_ms)
+    unanswered_ms = engine.fetchers.unanswered_ms(now)
+    return f"no broker has answered a fetch for {unanswered_ms} ms" if unanswered_ms >= limit_ms else ""
+
+
+def _never_connected(engine: Engine) -> str:
+    """A message if there are leaders, and none of them could be connected since it has its address."""
+    link = engine.context.link
+    leaders = {link.cluster.leader(each.tp) for each in engine.context.assignment} - {UNKNOWN}
+    failed = [link.why_never_connected(each, FETCH) for each in sorted(leaders)]
+    return f"no leader can be connected: {', '.join(failed[:3])}" if failed and all(failed) else ""

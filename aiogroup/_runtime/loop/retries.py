@@ -1,0 +1,40 @@
+"""The waits between the attempts of a request that failed: Kafka's backoff, within the time that the caller has."""
+
+from __future__ import annotations
+
+from aiogroup._runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import AiogroupError, KafkaTimeoutError
+
+__all__ = ["Retries"]
+
+
+class Retries:
+    """Counts failures in a row. It begins with the first attempt, and gives up at `until_ms` or at the last attempt."""
+
+    def __init__(self, config: ConsumerConfig, until_ms: int = FOREVER_MS, *, most_attempts: int | None = None) -> None:
+        self._config = config
+        self.until_ms = until_ms
+        self._most_attempts = most_attempts
+        self.began_at_ms = now_ms()
+        self._failures_count = 0
+
+    async def back_off(self) -> bool:
+        """The attempt failed: wait, at most until `until_ms`, and try again. False at once if it was the last one."""
+        self._failures_count += 1
+        left_ms = self.until_ms - now_ms()
+        if self._failures_count == self._most_attempts or left_ms <= 0:
+            return False
+        await sleep_ms(min(self._config.backoff_ms(self._failures_count), left_ms))
+        return True
+
+    def on_success(self) -> None:
+        """The next failure is the first in a row."""
+        self._failures_count = 0
+
+    def last_error(self, what: str, last: AiogroupError) -> AiogroupError:
+        """The error to raise when the time is over: for a time-out of the last attempt it names all of them."""
+        if not isinstance(last, KafkaTimeoutError) or self._failures_count <= 1:
+            return last
+        took_ms = now_ms() - self.began_at_ms
+        return KafkaTimeoutError(f"{what} was tried {self._failures_count} times in {took_ms} ms; the last time {last}")

@@ -1,0 +1,104 @@
+"""What the classic protocol alone adds to the rebalance task: JoinGroup, SyncGroup, LeaveGroup, the leader's part."""
+
+from __future__ import annotations
+
+from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.classic.leadership import Leadership
+from aiogroup._core.membership.classic.requests import Offers
+from aiogroup._core.membership.identity import Identity
+from aiogroup._core.membership.remedies import Remedy, Rpc, is_expected_at_start, remedy_for
+from aiogroup._core.membership.states import MemberState
+from aiogroup._core.protocol.errors import lookup
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupResponse
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.membership.classic.leader import Leader
+from aiogroup._runtime.net.link import COMMIT, JOIN
+from aiogroup.assignors import Held
+from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError
+
+__all__ = ["ClassicRounds"]
+
+
+class ClassicRounds:
+    """The `GroupProtocol` of a `ClassicMembership`, whose `leadership` and `offers` are given here too."""
+
+    def __init__(
+        self, context: Context, coordinator: Coordinator, leader: Leader, leadership: Leadership, offers: Offers
+    ) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._leader = leader
+        self._leadership = leadership
+        self._offers = offers
+
+    async def perform(self, effect: f.ComputeAssignment | f.CheckWithheld | f.CheckUnread) -> None:
+        match effect:
+            case f.ComputeAssignment():
+                await self._leader.compute_assignment(effect)
+            case f.CheckWithheld():
+                await self._leader.check_withheld(effect)
+            case f.CheckUnread():
+                await self._leader.check_unread(effect)
+
+    def on_adopted(self, effect: f.Adopt) -> None:
+        self._leadership.on_adopted(leads=effect.is_leader)
+        self._offers.last_held = Held(effect.partitions, effect.generation)
+
+    async def exchange(self, request: f.Request) -> None:
+        membership = self._coordinator.membership
+        identity = membership.identity
+        if isinstance(request, LeaveGroupRequest):
+            try:
+                await self._coordinator.leave(request)
+            except AiogroupError as error:
+                self._context.emit_rebalance_failed(f"LeaveGroup: {error}")
+            return
+        is_join = isinstance(request, JoinGroupRequest)
+        if is_join:  # committed offsets are asked for as soon as the group has answered: connect for that now
+            limit_ms = self._context.config.request_timeout_ms
+            self._context.supervisor.spawn("connection", self._coordinator.get_ready, COMMIT, limit_ms)
+
+        def still_wanted() -> f.Request | None:
+            state = MemberState.JOINING if is_join else MemberState.SYNCING
+            return request if membership.state is state and membership.identity == identity else None
+
+        limit_ms = self._context.config.join_timeout_ms
+        if identity.is_of_draft:  # a newcomer waits for others before its round begins
+            limit_ms += self._context.config.expansion_timeout_ms
+        try:
+            response = await self._coordinator.exchange(JOIN, limit_ms, still_wanted)
+        except (ConnectionLostError, KafkaTimeoutError) as error:
+            self._context.emit_rebalance_failed(str(error))
+            await self._coordinator.report(f.RequestLost(identity, str(error)))
+            return
+        except AiogroupError as error:
+            await self._coordinator.report(f.Failed(error))
+            return
+        if response is None:
+            await self._coordinator.report(f.RequestDropped())
+            return
+        await self._take_answer(identity, response)
+
+    async def _take_answer(self, identity: Identity, response: object) -> None:
+        match response:
+            case JoinGroupResponse():
+                rpc, fact = Rpc.JOIN_GROUP, f.JoinAnswered(identity, response)
+            case SyncGroupResponse():
+                rpc, fact = Rpc.SYNC_GROUP, f.SyncAnswered(identity, response)  # type: ignore[assignment]
+            case _:
+                raise AssertionError(f"unexpected answer {response!r}")
+        code, under_way = response.error_code, self._context.rebalance
+        remedy, why = remedy_for(rpc, code), f"{rpc.name}: {lookup(code).name}"
+        is_expected = under_way.is_first and is_expected_at_start(code, now_ms() - under_way.began_at_ms)
+        if remedy is Remedy.REDISCOVER:
+            self._coordinator.lose(why, is_expected=is_expected)
+        if remedy in (Remedy.REDISCOVER, Remedy.RETRY, Remedy.NEXT_GENERATION):
+            self._context.emit_rebalance_failed(why, is_expected=is_expected)
+        was_syncing = self._coordinator.membership.state is MemberState.SYNCING
+        await self._coordinator.report(fact)
+        if remedy is Remedy.PROCEED and was_syncing and self._coordinator.membership.state is MemberState.JOINING:
+            self._context.emit_rebalance_failed("SYNC_GROUP: the leader's assignment cannot be read")

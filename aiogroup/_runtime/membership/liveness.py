@@ -1,0 +1,91 @@
+"""Makes the tasks that keep a member in its group, and that take it out when the application stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from aiogroup._core.membership.facts import Fact, RecordsWanted
+from aiogroup._core.membership.liveness import PollClock
+from aiogroup._core.membership.states import MemberState
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.membership.heartbeat import Heartbeat
+from aiogroup._runtime.membership.loop_watchdog import LoopWatchdog
+from aiogroup._runtime.membership.ownership import Ownership
+from aiogroup._runtime.membership.poll_watchdog import PollWatchdog
+from aiogroup._runtime.membership.session_watchdog import SessionWatchdog
+from aiogroup.errors import PollIntervalExceeded
+
+if TYPE_CHECKING:
+    from aiogroup._runtime.membership.heartbeat_thread import HeartbeatThread
+
+__all__ = ["Liveness"]
+
+
+class Liveness:
+    def __init__(self, context: Context, coordinator: Coordinator, ownership: Ownership, poll_clock: PollClock) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._ownership = ownership
+        self._poll_clock = poll_clock
+        self.heartbeat: Heartbeat | HeartbeatThread
+        if context.config.heartbeat_thread:
+            from aiogroup._runtime.membership.heartbeat_thread import HeartbeatThread  # noqa: PLC0415 (few have one)
+
+            self.heartbeat = HeartbeatThread(context, coordinator, poll_clock, self._on_fact, self._on_count)
+        else:
+            self.heartbeat = Heartbeat(context, coordinator, self._on_count)
+            context.link.is_heartbeat_late = self.heartbeat.is_late
+        self.session_watchdog = SessionWatchdog(context, coordinator, self.heartbeat)
+
+    def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """The tasks to run in the main loop, by name."""
+        tasks = {
+            "heartbeat": self.heartbeat.run,
+            "session watchdog": self.session_watchdog.run,
+            "loop watchdog": LoopWatchdog(self._context, self._coordinator).run,
+        }
+        if isinstance(self.heartbeat, Heartbeat):
+            watchdog = PollWatchdog(self._context, self._coordinator, self._poll_clock, self._on_expired)
+            tasks["poll watchdog"] = watchdog.run
+        return tasks
+
+    def abandon(self) -> None:
+        """The consumer is forgotten, and no thread may outlive it. May be called from any thread."""
+        if not isinstance(self.heartbeat, Heartbeat):
+            self.heartbeat.end()
+
+    def _on_count(self, until_ms: int) -> None:
+        """May be called from the heartbeat thread, as it sets one value."""
+        if not self._context.config.deliver_while_unreachable:
+            self._context.answered_until_ms = until_ms
+
+    def _on_fact(self, fact: Fact) -> None:
+        """Apply a fact of the heartbeat thread. It may park the member although records are asked for by now."""
+        membership = self._coordinator.membership
+        was_parked = membership.state is MemberState.PARKED
+        self._coordinator.handle(fact)
+        if membership.state is MemberState.PARKED and not was_parked:
+            self._on_expired()
+            if self._poll_clock.is_asked and not self._ownership.callbacks.is_running:
+                self._coordinator.handle(RecordsWanted())
+
+    def _on_expired(self) -> None:
+        """Give up the partitions of a member that was parked, and inform the application.
+
+        A member that had failed or left before is not parked. Its end is under way already, and waits for the callback
+        that took longer than the interval.
+        """
+        context, membership = self._context, self._coordinator.membership
+        if membership.state is not MemberState.PARKED:
+            return
+        partitions, interval_ms = tuple(sorted(context.assignment.names)), context.config.effective_poll_interval_ms
+        # A static member sends neither LeaveGroup nor heartbeats: its name keeps its partitions for a session.
+        is_silent = membership.identity.is_static and not context.config.leave_on_poll_interval
+        acts_within_ms = self._coordinator.membership.session[1] if is_silent else 0
+        self._ownership.drop_all_and_defer_callback()
+        context.emit(events.PollIntervalExceeded(partitions, interval_ms, acts_within_ms))
+        if context.config.raise_on_poll_interval:
+            context.inbox.put(PollIntervalExceeded(partitions, interval_ms))

@@ -1,0 +1,42 @@
+"""The loop watchdog task: when something in this process blocks the event loop, it wakes up late and reports it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms
+
+__all__ = ["LoopWatchdog"]
+
+TICK_MS: Final = 250
+BLOCKED_MS: Final = 500
+"""A wake-up that is later than this is reported: another task held the loop."""
+
+
+class LoopWatchdog:
+    def __init__(self, context: Context, coordinator: Coordinator) -> None:
+        self._context = context
+        self._coordinator = coordinator
+
+    async def run(self) -> None:
+        while True:
+            wake_at_ms = now_ms() + TICK_MS
+            await sleep_ms(TICK_MS)
+            late_ms = now_ms() - wake_at_ms
+            for meter in self._context.meters:
+                meter.loop_late_ms.note(late_ms)
+            if late_ms >= BLOCKED_MS:
+                self._emit(late_ms)
+
+    def _emit(self, blocked_ms: int) -> None:
+        setting, session_ms = self._coordinator.membership.session
+        self._context.emit(events.EventLoopBlocked(blocked_ms, session_ms))
+        if 2 * blocked_ms > session_ms and not self._context.config.heartbeat_thread:
+            why = (
+                f"no heartbeat for {blocked_ms} ms of {setting}={session_ms}, because a call did not await; run it in "
+                f"a thread, set heartbeat_thread=True, or raise {setting}"
+            )
+            self._context.emit(events.SessionEndangered(blocked_ms, session_ms, why))

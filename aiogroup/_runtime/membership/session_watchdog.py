@@ -1,0 +1,52 @@
+"""The session watchdog task: it notices when no heartbeat was answered for a session (KIP-62).
+
+By then the coordinator may have given the partitions to another member. So no more records are handed out until an
+answer says whether this member still counts. Requests for records look at the clock themselves, because they may run
+before this task when the event loop was blocked. The task closes an open iteration, reports the outage once, and wakes
+the requests that have waited through it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aiogroup._core.telemetry import events
+from aiogroup._runtime.context import Context
+from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.loop.clock import FOREVER_MS, now_ms
+
+__all__ = ["SessionWatchdog"]
+
+
+class Answered(Protocol):
+    @property
+    def counts_until_ms(self) -> int: ...
+
+
+class SessionWatchdog:
+    def __init__(self, context: Context, coordinator: Coordinator, heartbeat: Answered) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._heartbeat = heartbeat
+
+    @property
+    def is_unanswered(self) -> bool:
+        """No heartbeat was answered for a session, so it is not known whether this member still counts."""
+        return now_ms() >= self._heartbeat.counts_until_ms
+
+    async def run(self) -> None:
+        context, is_reported = self._context, False
+        while True:
+            until_ms = self._heartbeat.counts_until_ms
+            if now_ms() < until_ms:
+                if is_reported:
+                    is_reported = False
+                    context.changed.pulse()
+                await context.group_changed.wait(until_ms if until_ms != FOREVER_MS else None)
+                continue
+            if not is_reported:
+                is_reported = True
+                context.interrupt()
+                setting, session_ms = self._coordinator.membership.session
+                context.emit(events.SessionUnanswered(setting, session_ms, tuple(sorted(context.assignment.names))))
+            await context.group_changed.wait()
