@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-for-the-demo$(if $(KAFKA),-on-kafka)
 DOCS_STAMP := $(VENV)/.installed-for-the-docs
 .DEFAULT_GOAL := help
-.PHONY: help venv jars check fast test test-kafka properties soak demo bench bench-quick bench-recovery bench-spark dist docs format clean \
+.PHONY: help venv jars near check fast test test-kafka properties soak demo bench bench-quick bench-recovery bench-spark dist docs format clean \
   test-python test-this-python sanitize sanitized fuzz
 
 # Containers often tell Python not to keep what it has compiled. The tests start hundreds of processes, and each would compile
@@ -22,7 +22,8 @@ help:
 	@echo "make properties   the property tests, with eight times as many examples as make test, and three times as many simulations"
 	@echo "make soak         10,000 simulations of whole groups (SEEDS=n; SEED=n replays one with its trace)"
 	@echo "make demo         set up, then two members share a topic and one is killed (KAFKA=1: on Apache Kafka)"
-	@echo "make check        format, lint, types and the fast tests"
+	@echo "make near         the tests of one room and 50 simulations, while you edit it (ROOM=offsets)"
+	@echo "make check        format, lint, types and the tests of the client, before a commit"
 	@echo "make format       format the code as 'make check' expects it"
 	@echo "make bench        the benchmarks, more than an hour (make bench-quick: the small ones, a few minutes)"
 	@echo "make bench-spark  1,000,000 records that Spark drains into Parquet, three times"
@@ -91,17 +92,33 @@ $(DOCS_STAMP): pyproject.toml constraints.txt
 jars: $(STAMP)
 	$(PY) -m aiogroup.devkafka fetch
 
-# The tests that need no broker. The other folders are ignored, since pytest would read them only to deselect everything.
-# Four tenths of their time they wait, mostly for processes that they start: three workers for two processors.
-FAST = $(PY) -m pytest -m "not kafka and not simulation" --ignore=tests/kafka --ignore=tests/simulation --ignore=tests/groups -n 3
+# The tests that need no Kafka. They wait for processes during four tenths of their time: three workers for two processors.
+WITHOUT_KAFKA := -m "not kafka and not simulation"
+FAST = $(PY) -m pytest $(WITHOUT_KAFKA) --ignore=tests/kafka --ignore=tests/simulation --ignore=tests/groups -n 3
 
+# One room: its own tests, the scripted groups that show it at work, and whole groups of 50 seeds.
+ROOM := membership
+GROUPS_OF_membership := kip_62 late_hand_over liveness_events unanswered_session withheld_partitions self_assignment
+GROUPS_OF_offsets := commits_in_callbacks held_positions no_position redelivery
+GROUPS_OF_fetching := fresh_topics memory_and_moves no_position other_topics refused_positions
+GROUPS_OF_delivery := one_by_one paused_blocks redelivery requests_and_stop
+GROUPS_OF_recovery := held_positions redelivery
+GROUPS_OF_telemetry := health inside liveness_events quiet
+near: $(STAMP)
+	$(PY) -m pytest -m "not kafka and not lengthy" -n 2 $(wildcard tests/$(ROOM)) $(GROUPS_OF_$(ROOM):%=tests/groups/test_%.py)
+	$(PY) -m tests.simulation --seeds 50
+
+# The client alone. The embedded broker's own tests run where it, or what it shares with the client, was changed.
+CLIENT := tests/assignors tests/delivery tests/fetching tests/membership tests/native tests/offsets tests/protocol \
+  tests/recovery $(wildcard tests/test_*.py)
+BROKER = $(if $(shell git status --porcelain -- aiogroup/embedded aiogroup/_core/protocol tests/embedded),tests/embedded)
 PAGES := --line-length 88 README.md docs/*.md
 check: $(STAMP)
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff format --check $(PAGES)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(FAST)
+	$(PY) -m pytest $(WITHOUT_KAFKA) -n 3 $(CLIENT) $(BROKER)
 
 # Processes that die in simulations, and members that are left behind in groups, leave consumers that Python frees when it
 # likes and warns of: both have sessions of their own. In that of the simulations every test ignores the warnings
@@ -120,9 +137,8 @@ ON_REAL := $(PY) -m pytest $(TESTS_ON_KAFKA) --broker real -n 3 --dist loadgroup
 WITH_SPARK := $(PY) -m pytest $(wildcard tests/kafka/test_spark_*.py) --broker real -m
 # `make test test-kafka` runs everything on both brokers, and once what both would run on real Kafka.
 IS_JUDGED := $(if $(filter test-kafka,$(MAKECMDGOALS)),,yes)
-# What waits runs beside what computes, which gives way to it, and the more so the less it minds: sessions with Spark expire.
-# Three sides keep two processors busy, as each waits for a good part of its time. Simulations never wait: they are last,
-# where nothing else is left to run beside them.
+# I/O-bound jobs run beside CPU-bound ones, which get a lower priority. Spark's tests get a middle one, because their
+# sessions expire if they wait too long. Simulations never wait for I/O, so they run last, when the rest is done.
 test: jars
 	@$(PY) -m tests.support.side_by_side \
 	  '$(ON_EMBEDDED) -m "kafka and not spark$(if $(IS_JUDGED), and not thorough)"' \

@@ -90,12 +90,6 @@ SECONDS = {
 }
 LONG_FILES = {"aiogroup/consumer.py": "the public docstrings are half of it"}
 LONG_FUNCTIONS: dict[str, str] = {}
-FULL_FOLDERS = {
-    "aiogroup/_core/protocol/messages": "one file for each API of Kafka",
-    "aiogroup/spark": "what reads the ranges is to become a data source of its own",
-    "aiogroup/devkafka": "its pytest plug-in is to become a module of its own",
-}
-CHANGING_OBJECTS: dict[str, str] = {}
 BANNED = {"utils", "util", "helpers", "helper", "common", "manager", "base"}
 
 
@@ -312,45 +306,6 @@ def test_every_exception_for_length_is_needed():
         f"{source.path}:{each.name}" for source in sources() for each in source.functions() if length(each) > 70
     }
     assert functions == LONG_FUNCTIONS.keys()
-
-
-def files_by_folder():
-    """How many modules each folder has, without those that stand for the folder itself."""
-    return Counter(
-        str(Path(source.path).parent) for source in sources() if Path(source.path).stem not in ("__init__", "__main__")
-    )
-
-
-def test_a_folder_has_at_most_a_dozen_files():
-    assert {folder for folder, count in files_by_folder().items() if count > 12} == FULL_FOLDERS.keys()
-
-
-def changing_attributes(node):
-    """The attributes of `self` that a class sets or deletes after it was made."""
-    return {
-        each.attr
-        for method in node.body
-        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.name != "__init__"
-        for each in ast.walk(method)
-        if isinstance(each, ast.Attribute) and not isinstance(each.ctx, ast.Load) and ast.unparse(each.value) == "self"
-    }
-
-
-def test_an_object_has_at_most_a_dozen_attributes_that_change():
-    changing = {
-        f"{source.path}:{node.name}"
-        for source in sources()
-        for node in source.nodes
-        if isinstance(node, ast.ClassDef) and len(changing_attributes(node)) > 12
-    }
-    assert changing == CHANGING_OBJECTS.keys()
-
-
-def test_a_changing_attribute_is_seen():
-    machine = ast.parse(
-        "class A:\n def __init__(self): self.a = 0\n def f(self):\n  self.b += 1\n  del self.c\n  x = self.d"
-    )
-    assert changing_attributes(machine.body[0]) == {"b", "c"}
 
 
 def writing_properties(functions):
