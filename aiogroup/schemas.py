@@ -27,7 +27,9 @@ __all__ = ["Decoder", "RegistryUnavailableError"]
 
 T = TypeVar("T")
 
-NOT_FOUND: Final = 404
+NOT_KNOWN: Final = range(40400, 40500)
+"""The registry's own codes. A plain 404 is of a wrong path, and the JSON of a gateway has no code, or a text."""
+
 CLIENT: Final = AsyncSchemaRegistryClient.__module__
 HTTP: Final = ("httpx", "httpx2")
 """confluent-kafka takes the one that is installed."""
@@ -105,9 +107,10 @@ class Decoder(Generic[T]):
                     return await decoding
         except Exception as error:
             if (outage := next(filter(_is_outage, _chain(error, handled)), None)) is not None:
+                why = f"no answer within {self._timeout_ms} ms" if isinstance(outage, TimeoutError) else outage
                 raise RegistryUnavailableError(
                     f"no schema for {record.topic}-{record.partition} at offset {record.offset}: "
-                    f"{type(outage).__name__}: {outage}"
+                    f"{type(outage).__name__}: {why}"
                 ) from error
             refused = RecordDeserializationError(
                 record.tp,
@@ -140,7 +143,7 @@ def _chain(error: BaseException | None, handled: BaseException | None) -> Iterat
 
 def _is_outage(error: BaseException) -> bool:
     if isinstance(error, SchemaRegistryError):
-        return error.error_code // 100 != NOT_FOUND  # 40401 to 40403 are the registry's own; 404 is of a wrong path
+        return error.error_code not in NOT_KNOWN
     # A proxy may answer 200 with a page of its own, on which the client stumbles.
     is_of_client = any(frame.f_globals["__name__"] == CLIENT for frame, _ in walk_tb(error.__traceback__))
     is_of_http = any(kind.__module__.partition(".")[0] in HTTP for kind in type(error).__mro__)

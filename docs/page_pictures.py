@@ -1,14 +1,14 @@
 """Makes the pictures of the live page in docs/ from a real run: `python docs/page_pictures.py`.
 
-Needs `pip install playwright` and a Chromium. A service reads from the embedded broker, has a backlog to catch up with,
-and a second member joins and leaves.
+Needs `pip install playwright`, a Chromium and pngquant. A service reads from the embedded broker, has a backlog to
+catch up with, and a second member joins and leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-import zlib
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -105,18 +105,9 @@ async def take(url: str) -> None:
 
 
 def smaller(png: bytes) -> bytes:
-    """The same picture, compressed with more patience than the browser has."""
-    kept, data, at = [], b"", 8
-    while at < len(png):
-        length = int.from_bytes(png[at : at + 4])
-        if png[at + 4 : at + 8] == b"IDAT":
-            data += png[at + 8 : at + 8 + length]
-        else:
-            kept.append(png[at : at + 12 + length])
-        at += 12 + length
-    packed = b"IDAT" + zlib.compress(zlib.decompress(data), 9)
-    whole = (len(packed) - 4).to_bytes(4) + packed + zlib.crc32(packed).to_bytes(4)
-    return b"".join((png[:8], *kept[:-1], whole, kept[-1]))
+    """The same picture in 256 colours."""
+    command = shutil.which("pngquant") or "pngquant", "--speed=1", "--strip", "-"
+    return subprocess.run(command, input=png, capture_output=True, check=True).stdout  # noqa: S603
 
 
 if __name__ == "__main__":
