@@ -408,10 +408,10 @@ class Consumer(Generic[K, V]):
             IllegalOperation: there is no group.
             ValueError, TypeError: not offsets, or no lane delivered up to there. Nothing is sent.
         """
-        await self._committing().committing(self._commit(offsets), offsets)
-
-    async def _commit(self, offsets: Offsets | None) -> None:
         engine = self._committing()
+        await engine.committing(self._commit(engine, offsets), offsets)
+
+    async def _commit(self, engine: Engine, offsets: Offsets | None) -> None:
         group = engine.group.needed_for("commit")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         if offsets is None:
@@ -894,8 +894,8 @@ class Consumer(Generic[K, V]):
 
     def _committing(self) -> Engine:
         """As `_running`. A stop that waits for what the application handles lets it commit that, too."""
-        self._check_loop()
         if self._engine is not None and self._engine.context.is_draining:
+            self._check_loop()
             return self._engine
         return self._running()
 

@@ -85,8 +85,11 @@ class CommitOrder:
         commit = Commit(entries)
         for tp, entry in entries.items():
             commits = self._commits.setdefault(tp, [])
-            place = (at for at, other in enumerate(commits) if automatic and _covers(other.pending.get(tp), entry))
-            commits.insert(next(place, len(commits)), commit)
+            place = len(commits)
+            if automatic and commits:
+                covering = (at for at, other in enumerate(commits) if _covers(other.pending.get(tp), entry))
+                place = next(covering, place)
+            commits.insert(place, commit)
         return commit
 
     def due(self, commit: Commit) -> dict[TopicPartition, CommitEntry]:
@@ -96,7 +99,7 @@ class CommitOrder:
         due: dict[TopicPartition, CommitEntry] = {}
         size_bytes = 0
         for tp, entry in commit.pending.items():
-            if self._last(tp) is not commit:
+            if self._commits[tp][-1] is not commit and self._last(tp) is not commit:
                 continue
             size_bytes += _size_bytes(tp, entry)
             if due and size_bytes > self._most_bytes:

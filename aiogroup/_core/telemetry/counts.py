@@ -12,8 +12,8 @@ from aiogroup._core.telemetry.event import Emit, Event
 from aiogroup.structs import TopicPartition
 
 __all__ = [
-    "BOUNDS_MS", "COMMIT_FAILED", "COORDINATOR_LOST", "FETCH_FAILED", "METADATA_FAILED", "Cause", "Counts", "Durations",
-    "DurationsBy", "Failures", "Totals", "cause_of",
+    "BOUNDS_MS", "COMMIT_FAILED", "COORDINATOR_LOST", "FAILURES", "FETCH_FAILED", "METADATA_FAILED", "Cause", "Counts",
+    "Durations", "DurationsBy", "Failures", "Totals", "cause_of",
 ]  # fmt: skip
 
 COMMIT_FAILED: Final = "commit_failed"
@@ -23,9 +23,12 @@ METADATA_FAILED: Final = "metadata_failed"
 TELL_AGAIN_MS: Final = 60_000
 NO_NODE: Final = -1
 _NUMBER: Final = re.compile(r"\d+")
-_KINDS: Final = frozenset((
+FAILURES: Final = frozenset((
     events.CommitFailed, events.CoordinatorLost, events.FetchFailed, events.HeartbeatMissed, events.MetadataFailed,
     events.RebalanceFailed,
+))  # fmt: skip
+_SUMMED: Final = frozenset((
+    events.CatchUpStarted, events.NewPartitionFromEarliest, events.PositionFromPolicy, events.TopicRecreated,
 ))  # fmt: skip
 BOUNDS_MS: Final = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
 """The upper bounds of the buckets: from a commit to a rebalance that waits for a whole poll interval."""
@@ -111,6 +114,8 @@ class Totals:
 
     def emit(self, event: Event) -> None:
         self._pass_on(event)
+        if type(event) not in _SUMMED:
+            return
         match event:
             case events.PositionFromPolicy():
                 self._from_policy_count += len(event.partitions)
@@ -122,8 +127,6 @@ class Totals:
             case events.TopicRecreated():
                 self._recreated_count += 1
                 self._recreated.add(event.topic)
-            case _:
-                return
         self._has_some = True
 
     def tell(self) -> None:
@@ -154,8 +157,6 @@ class Cause(NamedTuple):
 
 def cause_of(event: Event) -> Cause | None:
     """`None` if the event is no failure that is tried again, or if it was to be expected."""
-    if type(event) not in _KINDS:
-        return None
     match event:
         case events.FetchFailed(node_id, None, _, why):
             return Cause(event.name, node_id, None, why.partition(":")[0] if node_id == NO_NODE else "")
@@ -167,7 +168,8 @@ def cause_of(event: Event) -> Cause | None:
             return Cause(event.name)
         case events.CommitFailed() | events.HeartbeatMissed() | events.MetadataFailed():
             return Cause(event.name)
-    return None  # it was expected
+        case _:
+            return None
 
 
 class _Failing:
@@ -193,7 +195,7 @@ class Failures:
         self.failing: dict[Cause, _Failing] = {}
 
     def emit(self, event: Event) -> None:
-        if (cause := cause_of(event)) is not None:
+        if type(event) in FAILURES and (cause := cause_of(event)) is not None:
             self._note(cause, event)
             return
         self._pass_on(event)

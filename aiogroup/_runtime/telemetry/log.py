@@ -7,13 +7,15 @@ import sys
 from types import ModuleType
 from typing import Final
 
-from aiogroup._core.telemetry.counts import COORDINATOR_LOST, Cause, cause_of
+from aiogroup._core.telemetry.counts import COORDINATOR_LOST, FAILURES, Cause, cause_of
 from aiogroup._core.telemetry.event import Level
 from aiogroup._core.telemetry.events import CoordinatorFound, Event, FailingEnded
 
 __all__ = ["Log"]
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_JUDGED: Final = FAILURES | {CoordinatorFound, FailingEnded}
+"""The events whose level depends on what was written before."""
 _logger: Final = logging.getLogger("aiogroup")
 
 
@@ -38,7 +40,7 @@ class Log:
         self._written: set[Cause] = set()
 
     def on_event(self, event: Event) -> None:
-        word = self._level_of(event)
+        word = self._level_of(event) if type(event) in _JUDGED else event.level
         level = _LEVELS[word]
         if (structlog := _configured_structlog()) is not None:
             if level >= (_logger.level or logging.INFO):
