@@ -30,10 +30,11 @@ def test_no_zip_file_is_read_when_caches_are_invalidated_and_imports_go_on(tmp_p
     asked = []
     monkeypatch.setattr(zipimport.zipimporter, "invalidate_caches", lambda self: asked.append(self.archive))
     importlib.invalidate_caches()
-    assert asked == [str(path)]
+    assert str(path) in asked  # beside those of other tests
+    asked.clear()
     forgetting()()
     importlib.invalidate_caches()
-    assert asked == [str(path)]
+    assert asked == []
     assert importlib.import_module("zipped_two").NUMBER == 2
 
 
