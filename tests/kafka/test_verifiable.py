@@ -217,7 +217,7 @@ async def test_in_one_group_with_javas(bench, java_leads):
 
 
 def shapes(events):
-    """Each event's shapes by its name; the order of keys counts. Java may be told of nothing, which has no shape."""
+    """Each event's shapes by its name. Java may be told of nothing, which has no shape."""
     found = {}
     for event in events:
         if event["name"] in ("partitions_assigned", "partitions_revoked") and not event["partitions"]:
@@ -282,7 +282,7 @@ async def test_the_producer_tells_what_was_refused(bench, tmp_path):
         tool, code, acked = await sent_by(bench, "--max-messages", "2", option, str(config), java=java)
         refused = tool.all("producer_send_error")
         assert (code, acked, {each["value"] for each in refused}) == (0, [], {"0", "1"})
-        found.append({frozenset(dict(each)) for each in shapes(refused)["producer_send_error"]})
+        found.append(shapes(refused))
     assert found[0] == found[1]
 
 

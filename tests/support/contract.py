@@ -69,9 +69,12 @@ def fits(expected, found, event):
 
 
 def shape(event):
-    """The event with types for values, to be compared with another tool's; keys keep their order."""
+    """The event with types for values, to be compared with another tool's.
+
+    Its keys are sorted: Java's come as reflection finds them, which differs with the cache of its classes and without.
+    """
     if isinstance(event, dict):
-        return tuple((key, value if key == "name" else shape(value)) for key, value in event.items())
+        return tuple((key, value if key == "name" else shape(value)) for key, value in sorted(event.items()))
     if isinstance(event, list):
         return ("list", *sorted({shape(each) for each in event}))
     return type(event).__name__
