@@ -14,7 +14,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from importlib.util import find_spec
 from typing import Any, Final, Literal, Unpack
 
 from aiogroup._core.values import dataclass
@@ -479,10 +478,13 @@ class ConsumerConfig:
                 "which may be blocked when the thread needs a token; use another mechanism, or no heartbeat_thread",
             )
         elif self.sasl_mechanism == "GSSAPI":
-            _require(
-                find_spec("gssapi") is not None,
-                "sasl_mechanism='GSSAPI' needs the package gssapi, which is not installed: pip install gssapi",
-            )
+            try:
+                import gssapi  # noqa: F401, PLC0415 (few need it)
+            except ImportError as error:
+                raise ConfigError(
+                    f"sasl_mechanism='GSSAPI' needs the package gssapi ({error}): pip install gssapi, which needs the "
+                    "libraries of Kerberos (Debian: libgssapi-krb5-2, and gcc and libkrb5-dev while pip builds it)"
+                ) from error
         else:
             _require(
                 self.sasl_plain_username is not None and self.sasl_plain_password is not None,

@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.protocol.admin import SaslAuthenticateRequest
 
 from aiogroup import Consumer
 from aiogroup._core.protocol.messages.metadata import MetadataRequest
 from aiogroup._core.telemetry import events
+from aiogroup._runtime.net.connection import Connection
 from aiogroup._runtime.net.link import COMMIT, FETCH, HEARTBEAT, JOIN, METADATA, Link
 from aiogroup.config import ConsumerConfig
 from aiogroup.devkafka import Cluster, unsecured_jws
@@ -223,6 +225,24 @@ async def test_requests_are_written_during_a_renewal_and_answered_after_it(short
         assert connection.is_open
         assert count > 100
     assert with_tokens["sasl_oauth_token_provider"].asked_count >= 3
+
+
+async def test_a_session_is_counted_from_when_it_was_asked_for(short_sessions, with_tokens, monkeypatch):
+    """For the broker it began then, however late its answer is read."""
+    send = Connection.send
+
+    async def read_late(self, request):
+        answer = send(self, request)
+        if isinstance(request, SaslAuthenticateRequest):
+            time.sleep(0.3 * TOKENS_LIFETIME_MS / 1_000)  # noqa: ASYNC251
+        return await answer
+
+    monkeypatch.setattr(Connection, "send", read_late)
+    async with Link(ConsumerConfig.of(**with_tokens)) as link:
+        connection = await link.connect(-1, METADATA)
+        while with_tokens["sasl_oauth_token_provider"].asked_count < 4:
+            await connection.answer(connection.write(MetadataRequest(topics=())), 5_000)
+        assert connection.is_open
 
 
 async def test_a_loop_that_was_blocked_beyond_the_end_of_the_session_renews_it_first(short_sessions, with_tokens):

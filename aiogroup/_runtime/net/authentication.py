@@ -27,7 +27,7 @@ from aiogroup._runtime.loop.supervisor import start_task
 from aiogroup._runtime.loop.threads import call_in_thread
 from aiogroup.config import ConsumerConfig
 
-__all__ = ["Session", "SessionNotRenewedError", "TokenError", "Tokens"]
+__all__ = ["CredentialsError", "Session", "SessionNotRenewedError", "Tokens"]
 
 EARLIEST: Final = 0.85
 LATEST: Final = 0.95
@@ -40,9 +40,10 @@ FRESH_MS: Final = 1_000
 """For how long the first message is kept until the exchange can begin: the token in it has a lifetime of its own."""
 
 
-class TokenError(Exception):
-    """The application's token provider raised. Only the type of its error is given, since the text may hold the
-    token.
+class CredentialsError(Exception):
+    """This side has nothing to authenticate with: the application's token provider raised, or Kerberos gives no ticket.
+
+    Of the provider's error only the type is given, since the text may hold the token.
     """
 
 
@@ -75,7 +76,26 @@ class _Oauth(OAuthAuthenticator):
             return await super().step(payload)  # type: ignore[no-any-return,no-untyped-call]
         except Exception as error:  # noqa: BLE001 (the application's code)
             kind = type(error).__name__
-        raise TokenError(f"sasl_oauth_token_provider raised {kind}")
+        raise CredentialsError(f"sasl_oauth_token_provider raised {kind}")
+
+
+class _Kerberos:
+    """aiokafka's steps, whose errors are those of a library in C."""
+
+    def __init__(self, connection: Authenticated) -> None:
+        self._broker = connection.sasl_principal
+        self._authenticator = connection.authenticator_gssapi()
+
+    def _step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        from gssapi.raw.misc import GSSError  # noqa: PLC0415 (checked by the config)
+
+        try:
+            return self._authenticator._step(payload)  # type: ignore[no-any-return]
+        except GSSError as error:
+            raise CredentialsError(
+                f"GSSAPI failed for {self._broker}: {error}. Get a ticket with kinit, or name a keytab in "
+                "KRB5_CLIENT_KTNAME. The broker's name is sasl_kerberos_service_name@sasl_kerberos_domain_name"
+            ) from error
 
 
 Step = Callable[[bytes | None], Awaitable[tuple[bytes, bool] | None]]
@@ -90,6 +110,8 @@ class Authenticated(Protocol):
     def authenticator_plain(self) -> Any: ...  # noqa: ANN401
     def authenticator_scram(self) -> Any: ...  # noqa: ANN401
     def authenticator_gssapi(self) -> Any: ...  # noqa: ANN401
+    @property
+    def sasl_principal(self) -> str: ...
     async def hold(self) -> None:
         """Write no more requests, and wait until each that was written is answered."""
         ...
@@ -120,13 +142,13 @@ class Session:
         """Authenticate.
 
         Raises:
-            TokenError: the application's token provider raised.
+            CredentialsError: there is no token, or no ticket.
             Exception: anything, for hostile bytes.
         """
         if self._mechanism == "PLAIN" and self._config.security_protocol == "SASL_PLAINTEXT":
             log.warning("Sending username and password in the clear")  # aiokafka's words, in its log
         step = self._new_step()
-        self._count(await self._exchange(step, await step(None)))
+        await self._exchange(step, await step(None))
         if self._ends_at_ms != FOREVER_MS:
             self._task = start_task("session", self._renew)
 
@@ -135,16 +157,17 @@ class Session:
             self._task.cancel()
             self._task = None
 
-    def _count(self, lifetime_ms: int) -> None:
-        """The session has just begun; a lifetime of 0 has no end."""
-        now = now_ms()
+    def _count(self, lifetime_ms: int, asked_at_ms: int) -> None:
+        """Count from when the session was asked for: for the broker it began before its answer was read. A lifetime of
+        0 has no end.
+        """
         if lifetime_ms <= 0:
             self._renew_at_ms = self._ends_at_ms = self.late_at_ms = FOREVER_MS
             return
         part = random.uniform(EARLIEST, LATEST)  # noqa: S311 (no secret)
-        self._renew_at_ms = now + max(LEAST_MS, round(lifetime_ms * part))
-        self.late_at_ms = now + round(lifetime_ms * LATEST)
-        self._ends_at_ms = now + lifetime_ms
+        self._renew_at_ms = max(now_ms() + LEAST_MS, asked_at_ms + round(lifetime_ms * part))
+        self.late_at_ms = asked_at_ms + round(lifetime_ms * LATEST)
+        self._ends_at_ms = asked_at_ms + lifetime_ms
 
     async def _renew(self) -> None:
         try:
@@ -158,12 +181,12 @@ class Session:
                 async with timeout_ms(min(EXCHANGE_MS, self._config.request_timeout_ms)):
                     if now_ms() - ready_at_ms > FRESH_MS:
                         step, first = await self._first_step(now_ms())
-                    self._count(await self._exchange(step, first))
+                    await self._exchange(step, first)
                 self._connection.release()
             return
         except TimeoutError:
             why = "no token or no answer came in time"
-        except TokenError as error:
+        except CredentialsError as error:
             why = str(error)
         except Exception as error:  # noqa: BLE001 (anything, for hostile bytes, and it may quote a secret)
             why = _WHY_REFUSED.get(type(error).__name__, type(error).__name__)
@@ -171,26 +194,26 @@ class Session:
         self._connection.give_up(SessionNotRenewedError(f"its session could not be renewed: {why}"))
 
     async def _first_step(self, until_ms: int) -> tuple[Step, tuple[bytes, bool] | None]:
-        """Our first message. Where no token can be had the application is asked again until the session ends."""
+        """Our first message. Where no token or ticket can be had it is asked for again until the session ends."""
         retries = Retries(self._config, until_ms)
         while True:
             step = self._new_step()
             try:
                 return step, await step(None)
-            except TokenError:
+            except CredentialsError:
                 if not await retries.back_off():
                     raise
 
-    async def _exchange(self, step: Step, ours: tuple[bytes, bool] | None) -> int:
-        """The lifetime of the session in milliseconds; 0 if it has no end, or the broker does not say."""
+    async def _exchange(self, step: Step, ours: tuple[bytes, bool] | None) -> None:
         handshake = await self._connection.send(SaslHandShakeRequest(self._mechanism))
         _check(handshake.error_code)
         if self._mechanism not in handshake.enabled_mechanisms:
             raise UnsupportedSaslMechanismError
-        lifetime_ms = 0
+        lifetime_ms, asked_at_ms = 0, now_ms()  # the broker may not say
         while ours is not None:
             payload, is_answered = ours
             if handshake.API_VERSION > 0:
+                asked_at_ms = now_ms()
                 answer = await self._connection.send(SaslAuthenticateRequest(payload))
                 _check(answer.error_code)
                 theirs = answer.sasl_auth_bytes
@@ -198,7 +221,7 @@ class Session:
             else:  # before Kafka 1.0 SASL's messages had no headers
                 theirs = await self._connection.send_token(payload, is_answered=is_answered)
             ours = await step(theirs)
-        return lifetime_ms
+        self._count(lifetime_ms, asked_at_ms)
 
     def _new_step(self) -> Step:
         match self._mechanism:
@@ -206,7 +229,7 @@ class Session:
                 provider = Tokens(self._config.sasl_oauth_token_provider)
                 return _Oauth(sasl_oauth_token_provider=provider).step  # type: ignore[no-untyped-call]
             case "GSSAPI":
-                authenticator = self._connection.authenticator_gssapi()
+                authenticator = _Kerberos(self._connection)
             case "PLAIN":
                 authenticator = self._connection.authenticator_plain()
             case _:

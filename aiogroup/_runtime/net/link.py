@@ -27,7 +27,7 @@ from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aiogroup._core.protocol.schema import R_co, Request
 from aiogroup._runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms, timeout_ms, within_ms
-from aiogroup._runtime.net.authentication import TokenError
+from aiogroup._runtime.net.authentication import CredentialsError
 from aiogroup._runtime.net.connection import Connection, OnAnswer
 from aiogroup._runtime.net.names import Names, Turn
 from aiogroup._runtime.net.tls import LOAD_CLIENTS, why_tls_failed
@@ -471,7 +471,7 @@ class Link:
             return ConnectionLostError(f"cannot connect to {where}: {why}")
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ssl.SSLError):
             return ConnectionLostError(f"cannot connect to {where}: {error}")
-        if isinstance(error, TokenError):
+        if isinstance(error, CredentialsError):
             return ConnectionLostError(f"cannot connect to {where}: {error}")
         what = f"cannot connect to {where}: {type(error).__name__} during the handshake"
         if self._spoke_at.get(broker.node_id) == (broker.host, broker.port):
