@@ -1,24 +1,32 @@
-"""Bugs that the simulation must find: each is one change of the library's text, with seeds that find it.
+"""Bugs that the simulation must find: each changes a few words of one function of the library, with seeds that find it.
 
-A bug whose old text is gone fails its test: somebody changed the place, and the bug must be planted again.
+A bug whose words are gone fails its test: somebody changed what the function does, and the bug must be planted again.
 """
 
 from __future__ import annotations
 
+import ast
+import io
 import sys
+import tokenize
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+LAYOUT = {tokenize.COMMENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.INDENT, tokenize.NEWLINE, tokenize.NL}
 
 
 @dataclass(frozen=True)
 class Bug:
-    """`seeds` are tried first, then others of these profiles."""
+    """In `place`, a file and a name in it, the words `old` become `new`. How they are laid out is no matter.
+
+    `seeds` are tried first, then others of these profiles.
+    """
 
     name: str
-    path: str
+    place: str
     old: str
     new: str
     profiles: tuple[str, ...] = ()  # where to look, everywhere if none is named
@@ -30,16 +38,52 @@ class Bug:
         """The texts with the bug, by module.
 
         Raises:
-            LookupError: a text is not there, or not once.
+            LookupError: the place is not there, or the words are not there, or not once.
         """
         texts = {}
-        for path, old, new in ((self.path, self.old, self.new), *self.more):
+        for place, old, new in ((self.place, self.old, self.new), *self.more):
+            path, name = place.split(":")
             module = path.removesuffix(".py").replace("/", ".")
             text = texts.get(module) or (ROOT / path).read_text()
-            if text.count(old) != 1:
-                raise LookupError(f"{self.name}: {old!r} is {text.count(old)} times in {path}")
-            texts[module] = text.replace(old, new)
+            texts[module] = replaced(text, name, old, new, f"{self.name}: {old!r} in {place}")
         return texts
+
+
+def replaced(text, name, old, new, what):
+    first, last = _lines(text, name)
+    own = [each for each in _words(text) if first <= each.start[0] <= last]
+    wanted = [each.string for each in _words(old)]
+    strings = [each.string for each in own]
+    found = [at for at in range(len(own)) if wanted and strings[at : at + len(wanted)] == wanted]
+    if len(found) != 1:
+        raise LookupError(f"{what}: found {len(found)} times")
+    lines = text.splitlines(keepends=True)
+    (from_line, begin), (to_line, end) = own[found[0]].start, own[found[0] + len(wanted) - 1].end
+    indent = lines[from_line - 1][: len(lines[from_line - 1]) - len(lines[from_line - 1].lstrip())]
+    before, after = lines[from_line - 1][:begin], lines[to_line - 1][end:]
+    changed = before + new.replace("\n", "\n" + indent) + after
+    return "".join((*lines[: from_line - 1], changed, *lines[to_line:]))
+
+
+@cache
+def _words(text):
+    return [each for each in tokenize.generate_tokens(io.StringIO(text).readline) if each.type not in LAYOUT]
+
+
+def _lines(text, name):
+    """The first and the last line of the function or the class with this dotted name, or of what is assigned to it."""
+    nodes = ast.parse(text).body
+    for part in name.split("."):
+        node = next((each for each in nodes if part in _names(each)), None)
+        if node is None:
+            raise LookupError(f"no {name}")
+        nodes = getattr(node, "body", [])
+    return node.lineno, node.end_lineno
+
+
+def _names(node):
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return {getattr(node, "name", None), *(each.id for each in targets if isinstance(each, ast.Name))}
 
 
 class _Loader(SourceFileLoader):
@@ -79,21 +123,21 @@ NAMED_OFFSETS = "aiogroup/_runtime/offsets/named_offsets.py"
 BUGS = (
     Bug(
         "lets a second task read on",
-        "aiogroup/_runtime/delivery/requests.py",
-        "        if held is not None:\n            tp, holder = held",
-        "        if False:\n            tp, holder = held",
+        "aiogroup/_runtime/delivery/requests.py:Requests._check_not_held",
+        "if held is not None: tp, holder",
+        "if False:\n    tp, holder",
         seeds=(0,),
     ),
     Bug(
         "an iterator does not look who steps it",
-        "aiogroup/_core/delivery/source.py",
+        "aiogroup/_core/delivery/source.py:SliceSource.__init__",
         "self.cursor = Cursor(is_shared=not in_hand.auto_ack)",
         "self.cursor = Cursor(is_shared=True)",
         seeds=(3,),
     ),
     Bug(
         "goes on after it was fenced",
-        CLASSIC,
+        f"{CLASSIC}:ClassicMembership._on_fenced",
         "self._refuse(Remedy.FENCED, ErrorCode.FENCED_INSTANCE_ID)",
         'self._lose_generation(self.identity.forgotten(), "fenced")',
         ("aimed",),
@@ -101,7 +145,7 @@ BUGS = (
     ),
     Bug(
         "commits a partition that was lost and came back",
-        "aiogroup/_core/fetching/assignment.py",
+        "aiogroup/_core/fetching/assignment.py:Assignment.is_owned_since",
         "return partition is not None and partition.ownership == ownership",
         "return partition is not None",
         ("outlived",),
@@ -109,16 +153,20 @@ BUGS = (
         more=(
             # It waits for the next generation instead of being dropped with the old one.
             (
-                COMMITTER,
-                "        # Without a generation the request would name no member",
-                "        if self._must_wait():\n            return\n        # Without a generation",
+                f"{COMMITTER}:Committer._drop_not_owned",
+                "is_lost = not membership.identity.is_member",
+                "if self._must_wait():\n    return\nis_lost = not membership.identity.is_member",
             ),
-            (COMMITTER, "return self._is_held_back or", "return not self._coordinator.identity.is_member or"),
+            (
+                f"{COMMITTER}:Committer._must_wait",
+                "return self._is_held_back or",
+                "return not self._coordinator.identity.is_member or",
+            ),
         ),
     ),
     Bug(
         "JoinGroup overtakes a commit in flight",
-        REBALANCE,
+        f"{REBALANCE}:Rebalance._settle_commits",
         "if not await committer.settled(config.request_timeout_ms):",
         "if False:",
         ("quick", "late", "aimed"),
@@ -126,7 +174,7 @@ BUGS = (
     ),
     Bug(
         "drops its member id on ILLEGAL_GENERATION",
-        CLASSIC,
+        f"{CLASSIC}:ClassicMembership._on_news",
         "self._lose_generation(self.identity.without_generation(), why)",
         "self._lose_generation(self.identity.forgotten(), why)",
         ("aimed",),
@@ -134,7 +182,7 @@ BUGS = (
     ),
     Bug(
         "accepts a late answer of an older generation",
-        CLASSIC,
+        f"{CLASSIC}:ClassicMembership._on_news",
         "if fact.identity != self.identity or not self.may_heartbeat:",
         "if not self.may_heartbeat:",
         ("late",),
@@ -142,7 +190,7 @@ BUGS = (
     ),
     Bug(
         "hands out while no heartbeat is answered",
-        "aiogroup/_runtime/delivery/requests.py",
+        "aiogroup/_runtime/delivery/requests.py:Requests._wait",
         "if self._group.may_deliver() and now < context.answered_until_ms:",
         "if self._group.may_deliver():",
         ("unheard",),
@@ -150,7 +198,7 @@ BUGS = (
     ),
     Bug(
         "stops its heartbeats during callbacks",
-        "aiogroup/_core/membership/states.py",
+        "aiogroup/_core/membership/states.py:HEARTBEATING",
         "frozenset({MemberState.PREPARING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE})",
         "frozenset({MemberState.SYNCING, MemberState.STABLE})",
         ("calm",),
@@ -158,16 +206,15 @@ BUGS = (
     ),
     Bug(
         "holds the lock while JoinGroup is unanswered",
-        COORDINATOR,
-        "                        answer = connection.write(message, at_most=at_most)\n",
-        "                        answer = connection.write(message, at_most=at_most)\n"
-        "                        await connection.answer(answer, timeout)\n",
+        f"{COORDINATOR}:Line.exchange",
+        "answer = connection.write(message, at_most=at_most)",
+        "answer = connection.write(message, at_most=at_most)\nawait connection.answer(answer, timeout)",
         ("calm",),
         (23,),
     ),
     Bug(
         "takes an error of OffsetFetch for nothing committed",
-        "aiogroup/_runtime/offsets/committed.py",
+        "aiogroup/_runtime/offsets/committed.py:CommittedOffsets._fetch_once",
         'return {}, self._mend(answer.error_code, f"committed offsets of {group_id!r}")',
         "return dict.fromkeys(tps), None",
         ("brokers",),
@@ -175,7 +222,7 @@ BUGS = (
     ),
     Bug(
         "hands over while a record is in hand",
-        OWNERSHIP,
+        f"{OWNERSHIP}:Ownership._wait_for_hand_over",
         "while still() and not self.skips_hand_over and delivery.is_in_hand(wanted):",
         "while False:",
         ("quick", "calm"),
@@ -183,7 +230,7 @@ BUGS = (
     ),
     Bug(
         "joins before it commits",
-        OWNERSHIP,
+        f"{OWNERSHIP}:Ownership._revoke",
         "await self._committer.commit_processed(leaving, until_ms - now_ms())",
         "await self._committer.commit_processed([], until_ms - now_ms())",
         ("quick", "late"),
@@ -191,7 +238,7 @@ BUGS = (
     ),
     Bug(
         "commits the record in hand, too",
-        "aiogroup/_core/offsets/ledger.py",
+        "aiogroup/_core/offsets/ledger.py:Ledger.committable",
         "return self._runs[0][self._done_count] if self._runs else self.position",
         "return self.position",
         ("calm",),
@@ -199,15 +246,15 @@ BUGS = (
     ),
     Bug(
         "passes over a gap in what is acknowledged",
-        "aiogroup/_core/offsets/ledger.py",
-        "        self._acked.add(offset)\n",
-        "        self._acked.update(each for run in self._runs for each in run if each <= offset)\n",
+        "aiogroup/_core/offsets/ledger.py:Ledger.ack",
+        "self._acked.add(offset)",
+        "self._acked.update(each for run in self._runs for each in run if each <= offset)",
         ("calm",),
         (18,),
     ),
     Bug(
         "keeps what was fetched before a seek",
-        "aiogroup/_core/fetching/asking/answers.py",
+        "aiogroup/_core/fetching/asking/answers.py:take",
         "is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)",
         "is_current = True",
         ("quick", "calm"),
@@ -215,7 +262,7 @@ BUGS = (
     ),
     Bug(
         "starts a new partition at its end",
-        "aiogroup/_core/membership/first_sight.py",
+        "aiogroup/_core/membership/first_sight.py:FirstSight.policy_of",
         "return self._of_new if is_new else self._default",
         "return ResetPolicy('latest') if is_new else self._default",
         ("quick", "calm"),
@@ -223,7 +270,7 @@ BUGS = (
     ),
     Bug(
         "does not notice that the topic grew",
-        "aiogroup/_core/membership/classic/leadership.py",
+        "aiogroup/_core/membership/classic/leadership.py:Leadership.why_stale",
         "if grown := sorted(topic for topic, count in self._counts.items() if now.get(topic, count) != count):",
         "if grown := ():",
         ("quick",),
@@ -231,15 +278,15 @@ BUGS = (
     ),
     Bug(
         "asks a coordinator that moved again and again",
-        REMEDIES,
-        "    E.NOT_COORDINATOR: Remedy.REDISCOVER,\n",
-        "    E.NOT_COORDINATOR: Remedy.RETRY,\n",
+        f"{REMEDIES}:_COORDINATOR",
+        "E.NOT_COORDINATOR: Remedy.REDISCOVER",
+        "E.NOT_COORDINATOR: Remedy.RETRY",
         ("brokers",),
         (91,),
     ),
     Bug(
         "keeps its generation after UNKNOWN_MEMBER_ID",
-        CLASSIC,
+        f"{CLASSIC}:ClassicMembership._on_news",
         "self._lose_generation(self._removed(why), why)",
         "pass",
         ("outlived",),
@@ -247,15 +294,15 @@ BUGS = (
     ),
     Bug(
         "ignores that the group rebalances",
-        CLASSIC,
-        "                self._on_group_rebalances(now_ms)",
-        "                pass",
+        f"{CLASSIC}:ClassicMembership._on_news",
+        "self._on_group_rebalances(now_ms)",
+        "pass",
         ("quick",),
         (55,),
     ),
     Bug(
         "forgets a member id that it was told to take",
-        CLASSIC,
+        f"{CLASSIC}:ClassicMembership._on_join",
         "self.identity = self.identity.with_member_id(answer.member_id)",
         'self._join_again("forgot its id", now_ms, backoff=True)',
         ("quick", "calm", "network"),
@@ -263,7 +310,7 @@ BUGS = (
     ),
     Bug(
         "commits outside of a generation",
-        COMMITTER,
+        f"{COMMITTER}:Committer._drop_not_owned",
         "is_lost = not membership.identity.is_member and not self._must_wait()",
         "is_lost = False",
         ("aimed",),
@@ -271,7 +318,7 @@ BUGS = (
     ),
     Bug(
         "commits while it joins",
-        COMMITTER,
+        f"{COMMITTER}:Committer._must_wait",
         "return self._is_held_back or self._coordinator.membership.awaits_round",
         "return False",
         ("quick",),
@@ -279,15 +326,15 @@ BUGS = (
     ),
     Bug(
         "never gives up a JoinGroup that nobody answers",
-        CLASSIC,
-        "        self._join_again(fact.why, now_ms, backoff=True)",
-        "        pass",
+        f"{CLASSIC}:ClassicMembership._on_request_lost",
+        "self._join_again(fact.why, now_ms, backoff=True)",
+        "pass",
         ("network", "brokers"),
         (71,),
     ),
     Bug(
         "does not leave when it stops",
-        "aiogroup/_runtime/departure.py",
+        "aiogroup/_runtime/departure.py:Departure.leave",
         'await stages.run("LeaveGroup", self._coordinator.leave(leave))',
         "pass",
         ("quick",),
@@ -295,25 +342,24 @@ BUGS = (
     ),
     Bug(
         "loses a record when a request is cancelled",
-        "aiogroup/_runtime/delivery/requests.py",
-        "            record = await self._wait(take, None)\n            self._turn_count += 1",
-        "            record = await self._wait(take, None)\n            await asyncio.sleep(0.02)\n"
-        "            self._turn_count += 1",
+        "aiogroup/_runtime/delivery/requests.py:Requests.one",
+        "record = await self._wait(take, None)",
+        "record = await self._wait(take, None)\nawait asyncio.sleep(0.02)",
         ("quick", "calm"),
         (6,),
     ),
     Bug(
         "takes an offset of an earlier ownership for one of this",
-        NAMED_OFFSETS,
+        f"{NAMED_OFFSETS}:NamedOffsets.decided",
         "context, waiting = self._context, self.undecided(bound)",
         "context, waiting = self._context, []",
         ("lanes",),
         (1_000_014,),
-        more=((NAMED_OFFSETS, "or self._positions.is_undecided(partition):", "or False:"),),
+        more=((f"{NAMED_OFFSETS}:NamedOffsets._entry", "or self._positions.is_undecided(partition):", "or False:"),),
     ),
     Bug(
         "commits by name what was read of a topic that is deleted",
-        COMMITTER,
+        f"{COMMITTER}:_at_most",
         "return None if commit.pending.keys() <= commit.topic_ids.keys() else BY_NAME",
         "return BY_NAME",
         ("recreated",),
@@ -321,15 +367,15 @@ BUGS = (
     ),
     Bug(
         "goes on in a topic that was recreated where it stood in the old one",
-        "aiogroup/_runtime/fetching/positions.py",
-        "                self._start_over(partition, former_id, topic_id)",
-        "                partition.topic_id = topic_id",
+        "aiogroup/_runtime/fetching/positions.py:Positions.follow_topics",
+        "self._start_over(partition, former_id, topic_id)",
+        "partition.topic_id = topic_id",
         ("recreated",),
         (14,),
     ),
     Bug(
         "takes an offset of the old topic for one of the new",
-        "aiogroup/_core/fetching/partition.py",
+        "aiogroup/_core/fetching/partition.py:Partition.is_of_former_log",
         "return (self.position or 0) < offset <= self.former_end",
         "return False",
         ("recreated",),
@@ -337,7 +383,7 @@ BUGS = (
     ),
     Bug(
         "goes by the policy where retention passed what was committed",
-        "aiogroup/_runtime/fetching/lane_rules.py",
+        "aiogroup/_runtime/fetching/lane_rules.py:LiveRules.on_out_of_range",
         "policy = FROM_EARLIEST if is_low_water else TO_NEAREST if is_nearest else self._policy",
         "policy = FROM_EARLIEST if is_low_water else self._policy",
         ("latest",),
@@ -345,7 +391,7 @@ BUGS = (
     ),
     Bug(
         "takes a partition that was added before it came for an old one",
-        "aiogroup/_core/membership/first_sight.py",
+        "aiogroup/_core/membership/first_sight.py:FirstSight.policy_of",
         "is_new = self._had_commits.get(tp.topic, False) or tp",
         "is_new = tp",
         ("latest",),
@@ -355,31 +401,31 @@ BUGS = (
 TESTED_BUGS = (
     Bug(
         "keeps the connections to a node that has moved",
-        "aiogroup/_runtime/net/link.py",
-        "                slot.move_to((broker.host, broker.port))",
-        "                pass",
+        "aiogroup/_runtime/net/link.py:Link._take",
+        "slot.move_to((broker.host, broker.port))",
+        "pass",
         tests="tests/groups/test_moved_nodes.py",
     ),
     Bug(
         "the heartbeat thread keeps the addresses that it began with",
-        "aiogroup/_runtime/membership/heartbeat_thread.py",
+        "aiogroup/_runtime/membership/heartbeat_thread.py:HeartbeatThread.run",
         "self._context.link.on_brokers = self.publish",
         "pass",
         tests="tests/kafka/test_moved_addresses.py",
     ),
     Bug(
         "gives a partition up before what was begun to be committed is settled",
-        OWNERSHIP,
-        "            await self._committer.settled(until_ms - now_ms())\n",
-        "",
-        more=((OWNERSHIP, "                await self._committer.let_commit(leaving)\n", ""),),
+        f"{OWNERSHIP}:Ownership._revoke",
+        "await self._committer.settled(until_ms - now_ms())",
+        "pass",
+        more=((f"{OWNERSHIP}:Ownership._revoke", "await self._committer.let_commit(leaving)", "pass"),),
         tests="tests/kafka/test_acks_then_commit.py",
     ),
     Bug(
         "does not fetch on what a late result has left of a range",
-        "aiogroup/_core/recovery/partition_lanes.py",
-        "self._owner.on_fetchable()  # the range that was divided",
-        "# the range that was divided",
+        "aiogroup/_core/recovery/partition_lanes.py:PartitionLanes._fold",
+        "self._owner.on_fetchable()",
+        "pass",
         tests="tests/kafka/test_handoff.py",
     ),
 )

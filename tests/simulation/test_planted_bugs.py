@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.simulation.hunt import LIST, find, write
-from tests.simulation.planted_bugs import BUGS, REMEDIES, TESTED_BUGS, Bug
+from tests.simulation.planted_bugs import BUGS, REMEDIES, TESTED_BUGS, Bug, replaced
 from tests.simulation.replanted import LIMIT_S, NeverEndsError, NotInFunctionsError, functions_of, replanted
 from tests.simulation.world import simulate
 from tests.support.sources import ROOT
@@ -36,9 +36,20 @@ def test_the_seeds_of_each_can_be_written_anew(monkeypatch, tmp_path):
 
 
 def test_a_bug_that_can_no_longer_be_planted_is_reported():
-    for text in ("nothing of this kind", "self"):
+    for name, words in (
+        ("Consumer.start", "nothing of this kind"),
+        ("Consumer.start", "self"),
+        ("Consumer.gone", "self"),
+    ):
         with pytest.raises(LookupError):
-            Bug("gone", "aiogroup/consumer.py", text, "").applied()
+            Bug("gone", f"aiogroup/consumer.py:{name}", words, "").applied()
+
+
+def test_the_layout_of_the_words_is_no_matter():
+    text = "def f(a):\n    if a:\n        g(\n            a,  # why\n            2,\n        )\n    return a\n"
+    assert replaced(text, "f", "g(a, 2,)", "h()\ni()", "") == (
+        "def f(a):\n    if a:\n        h()\n        i()\n    return a\n"
+    )
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda each: each.name)
@@ -83,7 +94,7 @@ def test_bug_is_found_by_tests(bug):
 
 
 def test_a_bug_in_what_runs_at_the_import_is_not_planted_afterwards():
-    row = next(each for each in BUGS if each.path == REMEDIES)
+    row = next(each for each in BUGS if each.place.startswith(REMEDIES))
     with pytest.raises(NotInFunctionsError), replanted(row):
         pass
 
