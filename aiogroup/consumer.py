@@ -499,12 +499,8 @@ class Consumer(Generic[K, V]):
             committed = found[partition.tp]
             if committed is not None and engine.positions.is_of_former_topic(partition.tp, committed):
                 continue
-            if partition.lanes is not None:
-                partition.lanes.return_to_durable(committed)
-            elif committed is not None:
-                self._move(partition, committed.offset, committed.leader_epoch, keeps_buffer=False)
-            elif partition.ledger.has_unprocessed:
-                self._move(partition, partition.ledger.committable)
+            move = partial(self._move, partition, keeps_buffer=committed is None)
+            partition.lanes.return_to_durable(committed, move=move)
         return {tp: None if each is None else each.offset for tp, each in found.items()}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -763,7 +759,8 @@ class Consumer(Generic[K, V]):
         """How far the catch-up lanes are, by partition; empty without `enable_parallel_rebalance` (KIP-333)."""
         engine = self._running()
         engine.context.delivery.settle()
-        return {each.tp: each.lanes.progress() for each in engine.context.assignment if each.lanes is not None}
+        found = {each.tp: each.lanes.progress() for each in engine.context.assignment}
+        return {tp: progress for tp, progress in found.items() if progress is not None}
 
     def offsets_for_transaction(self, offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a transaction must commit for the group so that `offsets`, the next to process, become durable.
@@ -980,14 +977,15 @@ class Consumer(Generic[K, V]):
         again = partial(self._move_if_still, partition, offset, lane=lane, drop_pending=drop_pending or is_first)
         if engine.positions.is_recovering(partition, again):
             return
-        if partition.lanes is not None:
-            why = "a seek in on_partitions_assigned" if is_first else "seek with drop_pending"
-            partition.lanes.seek(offset, lane, drop_pending=drop_pending or is_first, why=why)
-        else:
-            leader = leader_of(engine.context.link.cluster, partition.tp)
-            engine.context.delivery.seek(
-                partition, offset, leader_epoch=leader_epoch, leader=leader, keeps_buffer=keeps_buffer
-            )
+        move = partial(
+            engine.context.delivery.seek,
+            partition,
+            leader_epoch=leader_epoch,
+            leader=leader_of(engine.context.link.cluster, partition.tp),
+            keeps_buffer=keeps_buffer,
+        )
+        why = "a seek in on_partitions_assigned" if is_first else "seek with drop_pending"
+        partition.lanes.seek(offset, lane, move=move, drop_pending=drop_pending or is_first, why=why)
         engine.context.positions_wanted.pulse()
         engine.context.fetchable.pulse()
         engine.context.group_changed.pulse()

@@ -62,7 +62,7 @@ def _read(engine: Engine, into: list[PartitionFigures]) -> Generator[None, None,
 def _partition(engine: Engine, partition: Partition) -> PartitionFigures:
     read_committed = engine.context.config.read_committed
     live = partition.lag(read_committed=read_committed)
-    catch_up = None if partition.lanes is None else partition.lanes.left_count
+    catch_up = partition.lanes.left_count
     heard_at_ms = engine.fetchers.heard_at_ms(partition)
     return PartitionFigures(
         partition.tp.topic,

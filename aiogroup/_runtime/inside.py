@@ -43,9 +43,11 @@ class Inside:
     def lags(self) -> Iterator[LagInside]:
         for partition in self._assigned():
             passed = partition.position
-            if passed is not None and partition.lanes is not None:
+            if passed is not None:
                 passed += sum(each.ledger.position for each in partition.lanes.cursors)
-            yield LagInside(partition.tp, self._engine.offset_queries.known_lag(partition), passed, _left(partition))
+            yield LagInside(
+                partition.tp, self._engine.offset_queries.known_lag(partition), passed, partition.lanes.left_count
+            )
 
     def partitions(self) -> Iterator[PartitionInside]:
         for partition in self._assigned():
@@ -69,10 +71,9 @@ class Inside:
                 yield partition
 
     def _look(self, partition: Partition) -> PartitionInside:
-        engine, lanes = self._engine, partition.lanes
+        engine, progress = self._engine, partition.lanes.progress()
         heard_at_ms = engine.fetchers.heard_at_ms(partition)
-        progress = None if lanes is None else lanes.progress()
-        ledgers = [partition.ledger, *(() if lanes is None else (each.ledger for each in lanes.cursors))]
+        ledgers = [partition.ledger, *(each.ledger for each in partition.lanes.cursors)]
         return PartitionInside(
             partition.tp,
             position=partition.position,
@@ -80,7 +81,7 @@ class Inside:
             begin=partition.log.begin_offset,
             end=partition.log.last_offset(read_committed=engine.context.config.read_committed),
             lag=engine.offset_queries.known_lag(partition),
-            catch_up_lag=_left(partition),
+            catch_up_lag=partition.lanes.left_count,
             lag_age_ms=None if heard_at_ms is None else now_ms() - heard_at_ms,
             held_count=sum(each.in_hand_count for each in ledgers),
             held_from=min((each.committable for each in ledgers if each.has_unprocessed), default=None),
@@ -91,7 +92,3 @@ class Inside:
             range_per_second=None if progress is None else progress.per_second,
             range_left_ms=None if progress is None else progress.left_ms,
         )
-
-
-def _left(partition: Partition) -> int | None:
-    return None if partition.lanes is None else partition.lanes.left_count

@@ -66,7 +66,7 @@ def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: in
         why = "nothing to read"
     if missing:
         why += f"; no broker knows {', '.join(missing)}"
-    overdue = [each.tp for each in engine.context.assignment if each.lanes is not None and each.lanes.is_overdue]
+    overdue = [each.tp for each in engine.context.assignment if each.lanes.is_overdue]
     if overdue:
         why += f"; no job moved what is pending of {named(overdue)}"
     if unread:

@@ -71,7 +71,7 @@ def test_a_range_waits_for_jobs_since_the_commit_that_leaves_it_to_them_and_not_
     owner.at_ms = 60_000
     assert since_s(lanes.begun()) == (5_060,)
     owner.at_ms = 90_000
-    assert since_s(lanes.processed()) == (5_060,)
+    assert since_s(lanes.entry()) == (5_060,)
     assert lanes.has_uncommitted
 
 
@@ -85,7 +85,7 @@ def test_a_range_waits_for_jobs_since_the_commit_that_leaves_it_to_them_and_not_
 def test_a_seek_is_asked_of_the_owner_in_order(offset, asked):
     owner = Owner()
     lanes = lanes_of(owner, (10, 20), live=50)
-    lanes.seek(offset)
+    lanes.seek(offset, move=None)
     assert owner.asked == asked
     assert owner.fetched[tp(0)] is lanes.cursors[-1]
     assert lanes.live.position == max(50, offset)
@@ -94,7 +94,7 @@ def test_a_seek_is_asked_of_the_owner_in_order(offset, asked):
 def test_a_seek_that_drops_what_is_pending_is_reported_once():
     owner = Owner()
     lanes = lanes_of(owner, (10, 20), (30, 40), live=50)
-    lanes.seek(60, drop_pending=True)
+    lanes.seek(60, move=None, drop_pending=True)
     assert owner.emitted == [events.RangesDropped("orders", 0, ((10, 20), (30, 40)), "seek")]
 
 

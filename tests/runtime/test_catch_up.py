@@ -117,9 +117,9 @@ async def test_what_is_looked_up_and_not_taken_over_is_neither_read_nor_forgotte
 
 
 async def test_an_applications_metadata_leaves_room_for_a_token(home):
-    assert home.live.lanes.named(50, "x" * 3_584).metadata.endswith("x")
+    assert home.live.lanes.named(50, "x" * 3_584, 1).metadata.endswith("x")
     with pytest.raises(ValueError, match=r"3585 characters; with two lanes at most 3584"):
-        home.live.lanes.named(50, "x" * 3_585)
+        home.live.lanes.named(50, "x" * 3_585, 1)
 
 
 async def test_one_range_is_fetched_after_the_other_and_in_their_order(home):
@@ -162,17 +162,17 @@ async def test_a_partition_that_is_given_up_is_not_read_any_more(home):
 
 
 async def test_nothing_is_fetched_for_a_cursor_that_a_seek_replaced(home):
-    home.live.lanes.seek(60, drop_pending=True)
+    home.live.lanes.seek(60, move=None, drop_pending=True)
     assert home.beside.get(tp(0)) is None
     assert home.live.position == 60
     assert [each.dropped for each in home.heard(events.RangesDropped)] == [((10, 20), (30, 40))]
-    home.live.lanes.seek(5)
+    home.live.lanes.seek(5, move=None)
     assert home.fetched_from == (5, 60)
 
 
 async def test_a_seek_in_one_lane_leaves_the_buffer_of_the_other(home):
     home.live.put(fetched(home.live, 10, 50))
-    home.live.lanes.seek(35)
+    home.live.lanes.seek(35, move=None)
     assert home.live.buffer.pieces
     assert home.live.lanes.book.pending == ((10, 20), (35, 40))
 
@@ -236,7 +236,7 @@ async def test_a_jobs_result_takes_nothing_out_of_the_hand_and_what_it_made_supe
     assert delivery.in_hand() == {tp(0): 8}
     assert lanes.cursors[0] is first
     assert home.fetched_from == (10, 20)  # its rest is fetched again, up to where it ends now
-    assert lanes.named(18, "").offset == 18
+    assert lanes.named(18, "", 1).offset == 18
     for record in taken:
         first.ledger.ack(record.offset)
     assert not delivery.is_in_hand()
@@ -251,7 +251,7 @@ async def test_a_jobs_result_takes_nothing_out_of_the_hand_and_what_it_made_supe
     for cursor in lanes.cursors:
         for offset in range(cursor.start, cursor.end):
             cursor.ledger.ack(offset)
-    assert lanes.processed().offset == 70
+    assert lanes.entry().offset == 70
 
 
 async def test_a_jobs_result_under_another_id_moves_nothing(home):
@@ -263,7 +263,7 @@ async def test_a_jobs_result_under_another_id_moves_nothing(home):
 
 async def test_a_topic_that_was_recreated_is_read_in_one_lane(home):
     home.live.lanes.abandon("the topic was deleted and recreated")
-    assert home.live.lanes is None
+    assert home.live.lanes.left_count is None
     assert home.beside.get(tp(0)) is None
     assert len(home.heard(events.RangesDropped)) == 1
 
@@ -285,7 +285,7 @@ async def test_lanes_that_are_closed_do_not_come_back_to_life(home):
     """`seek_to_committed` asked for a while, and the partition was given up meanwhile."""
     home.assignment.remove([tp(0)])
     home.catch_up.follow()
-    home.live.lanes.return_to_durable(Committed(15, "", -1))
+    home.live.lanes.return_to_durable(Committed(15, "", -1), move=None)
     assert home.beside.get(tp(0)) is None
 
 
@@ -310,7 +310,7 @@ async def test_to_ask_whether_something_is_uncommitted_changes_nothing(home):
     lanes, book = home.live.lanes, home.live.lanes.book
     home.live.committed = Committed(10)
     assert lanes.has_uncommitted  # the token
-    entry = lanes.processed()
+    entry = lanes.entry()
     home.live.committed = Committed(entry.offset, entry.metadata)
     assert not lanes.has_uncommitted
     home.live.put(fetched(home.live, 20, 50))
@@ -319,7 +319,7 @@ async def test_to_ask_whether_something_is_uncommitted_changes_nothing(home):
     told = book.reported
     assert lanes.has_uncommitted
     assert book.reported == told
-    entry = lanes.processed()
+    entry = lanes.entry()
     home.live.committed = Committed(entry.offset, entry.metadata)
     assert not lanes.has_uncommitted
     home.live.lanes.return_to(60)  # what was told is taken back: the token needs another id, once
@@ -340,9 +340,9 @@ async def test_a_lane_that_is_sent_where_it_stands_reads_again(home, way):
     with pytest.raises(RecordDeserializationError):
         home.context.delivery.take(10)
     if way == "seek":
-        home.live.lanes.seek(50)
+        home.live.lanes.seek(50, move=None)
     else:
-        home.live.lanes.return_to_durable(Committed(50, "", -1))
+        home.live.lanes.return_to_durable(Committed(50, "", -1), move=None)
     assert not home.live.buffer.pieces
     assert home.live.target.offset == 50
 
@@ -369,11 +369,11 @@ async def test_a_range_that_retention_took_does_not_let_the_next_one_go_before_t
 
 async def test_what_may_wait_of_the_live_lane_follows_every_move():
     home = Home((10, 20), live=50, parallel_order="ordered", parallel_buffer_bytes=1_000_000).take_over()
-    home.live.lanes.seek(60, drop_pending=True)
+    home.live.lanes.seek(60, move=None, drop_pending=True)
     assert home.live.target.most_bytes == 0
-    home.live.lanes.seek(5)
+    home.live.lanes.seek(5, move=None)
     assert home.live.target.most_bytes == 500_000
-    home.live.lanes.return_to_durable(Committed(60, "", -1))
+    home.live.lanes.return_to_durable(Committed(60, "", -1), move=None)
     assert home.live.target.most_bytes == 0
 
 

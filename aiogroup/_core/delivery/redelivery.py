@@ -88,8 +88,7 @@ class Redeliveries:
             return False
         if partition not in self.delayed and partition.lag(read_committed=self._config.read_committed) != 0:
             return True
-        lanes = partition.lanes
-        return lanes is not None and lanes.left_count > 0 and self.delayed.keys().isdisjoint(lanes.cursors)
+        return bool(partition.lanes.left_count) and self.delayed.keys().isdisjoint(partition.lanes.cursors)
 
     def _delay(self, lane: Lane, until_ms: int) -> None:
         lane.bar(Bar.DELAYED)
@@ -103,7 +102,7 @@ class Redeliveries:
 
 def _lane_before(partition: Partition, offset: int) -> Lane | None:
     """The lane that reads this offset next; `None` if it was processed meanwhile."""
-    lanes: list[Lane] = [partition, *(() if partition.lanes is None else partition.lanes.cursors)]
+    lanes: list[Lane] = [partition, *partition.lanes.cursors]
     before = [(each.position, at) for at, each in enumerate(lanes) if each.position is not None]
     nearest = max(((position, at) for position, at in before if position <= offset), default=None)
     return None if nearest is None else lanes[nearest[1]]

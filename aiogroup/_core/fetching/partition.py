@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from aiogroup._core.fetching.beside import LanesBeside
 from aiogroup._core.fetching.epochs import NO_EPOCH
 from aiogroup._core.fetching.lane import LIFTED_BY_A_MOVE, Bar, Lane, LaneTally
+from aiogroup._core.fetching.one_lane import OneLane
 from aiogroup._core.fetching.target import UNKNOWN
 from aiogroup._core.fetching.truncation import NO_LEADER, EpochEnd, Leader, Search, confirms, is_news, must_check
 from aiogroup._core.offsets.commit_plan import Committed
@@ -69,7 +69,7 @@ class Partition(Lane):
         self.search = Search(0, 0, NO_EPOCH)  # the last check of the position, under way in `VALIDATING`
         self.committed: Committed | None = None
         self.former_end = 0  # up to where this consumer read a former topic of the same name
-        self.lanes: LanesBeside | None = None  # of the ranges that are read beside it (KIP-333)
+        self.lanes = OneLane(self)
 
     # Bars.
 
@@ -77,19 +77,19 @@ class Partition(Lane):
     def is_open(self) -> bool:
         if self.bars or self.state is _VALIDATING:
             return False
-        lanes = self.lanes
-        return lanes is None or lanes.waits_for is None or lanes.waits_for.is_delivered
+        waits_for = self.lanes.waits_for
+        return waits_for is None or waits_for.is_delivered
 
     def pause(self, why: Bar, *, when: bool = True) -> None:
         """As `bar`, of this lane and of the ranges beside it; `why` is one of `PAUSES`."""
         self.bar(why, when=when)
-        for cursor in self.lanes.cursors if self.lanes is not None else ():
+        for cursor in self.lanes.cursors:
             cursor.bar(why, when=when)
 
     @property
     def waits_for_range(self) -> bool:
         """Whether its records come after those of a range, in ordered mode (KIP-333)."""
-        return self.lanes is not None and self.lanes.waits_for is not None
+        return self.lanes.waits_for is not None
 
     @property
     def is_fetched(self) -> bool:
@@ -183,17 +183,12 @@ class Partition(Lane):
     @property
     def has_uncommitted(self) -> bool:
         """Whether records were delivered whose offsets are not committed."""
-        if self.lanes is not None:
-            return self.lanes.has_uncommitted
-        position, committed = self.position, self.committed
-        is_ahead = position is not None and committed is not None and position > committed.offset
-        return self.ledger.has_unprocessed or is_ahead
+        return self.lanes.has_uncommitted
 
     @property
     def has_processed(self) -> bool:
         """Whether the application has processed a record of any of its lanes in this ownership."""
-        cursors = self.lanes.cursors if self.lanes is not None else ()
-        return self.ledger.has_processed or any(each.ledger.has_processed for each in cursors)
+        return self.ledger.has_processed or any(each.ledger.has_processed for each in self.lanes.cursors)
 
     # Leaders.
 

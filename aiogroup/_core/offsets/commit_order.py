@@ -157,7 +157,7 @@ def _covers(other: CommitEntry | None, entry: CommitEntry) -> bool:
     """Both are of the same ownership with no seek between them, and the other one's offset is not below this one's."""
     return (
         other is not None
-        and other.lanes is None  # with two lanes each commit also carries what the earlier ones said
+        and other.beside is None  # with two lanes each commit also carries what the earlier ones said
         and (other.ownership, other.starts_count) == (entry.ownership, entry.starts_count)
         and other.offset >= entry.offset
     )

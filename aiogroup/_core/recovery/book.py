@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
+from aiogroup._core.fetching.one_lane import LiveLane
 from aiogroup._core.offsets.commit_plan import LaneCommit
 from aiogroup._core.offsets.ledger import Ledger
 from aiogroup._core.recovery.lane_offsets import LaneName, LaneOffsets, Mark, Moved, PartitionOffsets
@@ -18,15 +19,7 @@ from aiogroup._core.recovery.ranges import Range, Ranges, above, below, subtract
 from aiogroup._core.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, LogId, write_committed
 from aiogroup.records import LIVE
 
-__all__ = ["Book", "CatchUpCursor", "LiveLane"]
-
-
-class LiveLane(Protocol):
-    """Reads the head of the log: the partition itself."""
-
-    ledger: Ledger
-
-    def epoch_before(self, offset: int) -> int: ...
+__all__ = ["Book", "CatchUpCursor"]
 
 
 class CatchUpCursor(Protocol):

@@ -14,11 +14,12 @@ live lane that has not. The owner never waits, so the file knows no loop, clock 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
 from aiogroup._core.fetching.assignment import LaneTable
 from aiogroup._core.fetching.lane import Lane
+from aiogroup._core.fetching.one_lane import OneLane
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.fetching.range_cursor import RangeCursor
 from aiogroup._core.offsets.commit_plan import CommitEntry, Committed, LaneCommit
@@ -103,12 +104,12 @@ class LanesOwner(Protocol):
         """These lanes are closed."""
 
 
-class PartitionLanes:
+class PartitionLanes(OneLane):
     """The lanes of one partition: `live` is the partition itself, the cursors of the ranges are in `book.cursors`."""
 
     def __init__(self, owner: LanesOwner, live: Partition, log_id: LogId, recovery: Recovery) -> None:
+        super().__init__(live)
         self.live = live
-        self.waits_for: RangeCursor | None = None
         self.is_owned = False  # a cooperative member looks a partition up before it owns it: nothing is read until then
         self.is_done = not recovery.pending  # nothing is pending, and `CatchUpDone` was emitted
         self._owner = owner
@@ -188,7 +189,7 @@ class PartitionLanes:
                 self._owner.on_fetchable()
             return
 
-    # Commits: as `LaneCommits`.
+    # Commits.
 
     @property
     def has_uncommitted(self) -> bool:
@@ -205,11 +206,11 @@ class PartitionLanes:
         commit = self.book.commit_folded()
         return None if commit is None else self._unless_durable(commit)
 
-    def processed(self, *, again: bool = False) -> CommitEntry | None:
+    def entry(self, *, delivered: bool = False, unmoved: bool = False, again: bool = False) -> CommitEntry | None:
+        """As `OneLane.entry`. What lanes have delivered is durable, or not: neither `unmoved` nor `again` matters."""
+        if delivered:
+            return self._entry(self.book.commit_delivered())
         return self._entry(self.book.commit_processed(), again=again)
-
-    def delivered(self) -> CommitEntry | None:
-        return self._entry(self.book.commit_delivered())
 
     def check(self, offset: int, metadata: str) -> None:
         most_chars = MAX_COMMIT_METADATA - RESERVED_CHARS
@@ -220,16 +221,21 @@ class PartitionLanes:
             )
         self.book.reported.commit(offset)
 
-    def named(self, offset: int, metadata: str) -> CommitEntry:
+    def named(self, offset: int, metadata: str, ownership: int) -> CommitEntry:
         self.check(offset, metadata)
         return self._bound(self.book.commit_named(offset, metadata))
 
-    def shorter(self, commit: LaneCommit) -> CommitEntry:
-        limit = len(commit.metadata) // 2
-        return self._bound(self.book.shorter(commit, limit if limit >= SHORTEST_CHARS else 0))
+    def shorter(self, entry: CommitEntry) -> CommitEntry | None:
+        if entry.beside is None or not entry.metadata:
+            return None
+        limit = len(entry.beside.metadata) // 2
+        return self._bound(self.book.shorter(entry.beside, limit if limit >= SHORTEST_CHARS else 0))
 
-    def note_durable(self, commit: LaneCommit) -> bool:
-        return self.book.note_durable(commit)
+    def note_durable(self, entry: CommitEntry) -> None:
+        if entry.beside is None:
+            super().note_durable(entry)
+        else:
+            self.book.note_durable(entry.beside)
 
     def _entry(self, commit: LaneCommit, *, again: bool = False) -> CommitEntry | None:
         live = self.live
@@ -250,9 +256,17 @@ class PartitionLanes:
             commit.offset, commit.metadata, live.ownership, commit.leader_epoch, live.starts_count, commit
         )
 
-    # Moves: as `LanesBeside`.
+    # Moves. The owner moves the live lane.
 
-    def seek(self, offset: int, lane: LaneName | None = None, *, drop_pending: bool = False, why: str = "seek") -> None:
+    def seek(
+        self,
+        offset: int,
+        lane: LaneName | None = None,
+        *,
+        move: Callable[[int], None],
+        drop_pending: bool = False,
+        why: str = "seek",
+    ) -> None:
         self._owner.delivery.settle()
         poisons = [at for each in self.cursors if (at := each.poison_offset) is not None]
         poison_at = min(poisons, default=None)
@@ -269,7 +283,7 @@ class PartitionLanes:
         self.live.committed = None  # the same offset may soon be that of another record
         self.live.trust()
 
-    def return_to_durable(self, committed: Committed | None) -> None:
+    def return_to_durable(self, committed: Committed | None, *, move: Callable[[int, int], None]) -> None:
         self._owner.delivery.settle()
         if committed is None:
             self._move(self.book.offsets.taken_back())
@@ -314,7 +328,7 @@ class PartitionLanes:
         if self.book.pending:
             self._emit_dropped(self.book.pending, why)
         self.close()
-        self.waits_for = self.live.lanes = None
+        self.waits_for, self.live.lanes = None, OneLane(self.live)
         self.live.target.most_bytes = 0
         self._owner.share_out()
 

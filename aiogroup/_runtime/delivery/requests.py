@@ -524,8 +524,7 @@ class Requests:
         partition = self._context.assignment.get(tp)
         if partition is None:
             return {}
-        lanes = (partition, *(partition.lanes.cursors if partition.lanes is not None else ()))
-        return {each: each.starts_count for each in lanes}
+        return {each: each.starts_count for each in (partition, *partition.lanes.cursors)}
 
     def begin_turn(self) -> None:
         """The loop has just run."""

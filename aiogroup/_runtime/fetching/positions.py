@@ -47,6 +47,10 @@ class LaneStarts(Protocol):
         """Start each partition whose leader answers. Returns why some did not start; those are left unchanged."""
         ...
 
+    def has_begun(self, partition: Partition) -> bool:
+        """Whether both lanes of it have started."""
+        ...
+
 
 class Positions:
     """`committer` is `None` without a group: then every position comes from the policy."""
@@ -238,7 +242,7 @@ class Positions:
     def is_undecided(self, partition: Partition) -> bool:
         """Whether two lanes will read it and their starting offsets are not known yet. Always False without KIP-333."""
         is_wanted = partition.state is PositionState.COMMITTED or partition in self._recovering
-        return self._recoveries is not None and partition.lanes is None and is_wanted
+        return self._recoveries is not None and is_wanted and not self._recoveries.has_begun(partition)
 
     def is_of_former_topic(self, tp: TopicPartition, committed: Committed) -> bool:
         """Whether a token (KIP-333) proves that the committed offset belongs to a deleted topic, whose name exists
@@ -313,8 +317,7 @@ class Positions:
         if partition.has_uncommitted:
             context.assignment.failed_commit.add(tp)
         context.delivery.forget([partition])
-        if partition.lanes is not None:
-            partition.lanes.abandon(events.RECREATED)
+        partition.lanes.abandon(events.RECREATED)
         self._recovering.pop(partition, None)
         self._afterwards.pop(partition, None)
         context.assignment.start_over(partition, topic_id)
@@ -389,8 +392,7 @@ class Positions:
         return _timestamp(self._policy)
 
     def _start_at(self, partition: Partition, offset: int) -> None:
-        if partition.lanes is not None:
-            partition.lanes.return_to(offset)
+        partition.lanes.return_to(offset)
         partition.start_at(offset, leader=leader_of(self._context.link.cluster, partition.tp), was_reset=True)
         partition.bar(Bar.HELD, when=self.is_committed_at_once)
         tp, reset = partition.tp, partition.reset

@@ -150,15 +150,12 @@ class Validator:
             return
         if action is Action.FAIL:
             partition.stick(LogTruncationError(tp, position, found.offset))
-        elif found.offset is not None and partition.lanes is not None:
-            partition.lanes.truncate(found.offset, found.leader_epoch)
-            partition.bar(Bar.HELD, when=self._positions.is_committed_at_once)
         elif found.offset is None:
             delivery.forget([partition])
             self._positions.reset(partition, self._policy, why="the log was truncated, and nobody knows where")
         else:
             delivery.forget([partition])
-            partition.truncate(found.offset, found.leader_epoch)
+            partition.lanes.truncate(found.offset, found.leader_epoch)
             partition.bar(Bar.HELD, when=self._positions.is_committed_at_once)
         count = None if found.offset is None else position - found.offset
         self._context.emit(

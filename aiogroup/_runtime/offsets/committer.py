@@ -150,7 +150,7 @@ class Committer:
         if is_automatic:
             entries = self.processed(held)
         else:
-            begun = {each.tp: each.lanes.begun() for each in held if each.lanes is not None}
+            begun = {each.tp: each.lanes.begun() for each in held}
             entries = {tp: entry for tp, entry in begun.items() if entry is not None}
         if not entries:
             return ()
@@ -178,7 +178,7 @@ class Committer:
         emitted as an event, not raised.
         """
         self._context.delivery.settle()
-        folded = {each.tp: each.lanes.folded() for each in partitions if each.lanes is not None}
+        folded = {each.tp: each.lanes.folded() for each in partitions}
         entries = {tp: entry for tp, entry in folded.items() if entry is not None}
         if entries and not self._must_wait():
             await self._committed_or_told(entries, timeout)
@@ -553,9 +553,7 @@ class Committer:
         if code not in about_metadata:
             return None
         partition = self._context.assignment.get(tp)
-        if partition is None or partition.lanes is None or entry.lanes is None or not entry.metadata:
-            return None
-        return partition.lanes.shorter(entry.lanes)
+        return None if partition is None else partition.lanes.shorter(entry)
 
     def _note_durable(self, commit: Commit, tp: TopicPartition, entry: CommitEntry) -> None:
         self._note_committed(tp, entry)
@@ -573,10 +571,7 @@ class Committer:
         if partition is not None and partition.ownership == entry.ownership:
             partition.committed = Committed(entry.offset, entry.metadata, entry.leader_epoch)
             self._context.delivery.settle()
-            if entry.lanes is not None and partition.lanes is not None:
-                partition.lanes.note_durable(entry.lanes)
-            elif partition.starts_count == entry.starts_count:
-                partition.ledger.process_below(entry.offset)
+            partition.lanes.note_durable(entry)
 
 
 def _at_most(commit: Commit) -> int | None:

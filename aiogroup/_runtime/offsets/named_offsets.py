@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from aiogroup._core.fetching.lane import Bar
+from aiogroup._core.fetching.one_lane import OneLane
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.offsets.commit_plan import CommitEntry
 from aiogroup._core.offsets.named_offsets import Offsets, read_offsets
@@ -126,19 +127,17 @@ class NamedOffsets:
         self._context.delivery.settle()
         for each in bound:
             partition = each.partition
-            if partition is not None and partition.lanes is not None and self._has_lanes(each, partition):
+            if partition is not None and self._is_for_lanes(each, partition):
                 partition.lanes.check(each.offset, each.metadata)
 
     def _entry(self, each: NamedOffset) -> CommitEntry:
         partition = each.partition
         if partition is None or self._positions.is_undecided(partition):  # given up before its lanes had begun
             return CommitEntry(each.offset, each.metadata, -1)
-        if partition.lanes is not None and self._has_lanes(each, partition):
-            return partition.lanes.named(each.offset, each.metadata)
-        epoch = partition.epoch_before(each.offset)
-        return CommitEntry(each.offset, each.metadata, each.ownership, epoch, partition.starts_count)
+        lanes = partition.lanes if self._is_for_lanes(each, partition) else OneLane(partition)
+        return lanes.named(each.offset, each.metadata, each.ownership)
 
-    def _has_lanes(self, each: NamedOffset, partition: Partition) -> bool:
+    def _is_for_lanes(self, each: NamedOffset, partition: Partition) -> bool:
         """Lanes decide what the offset means, unless its ownership has ended or its topic was deleted."""
         return self._is_owned(partition) and not each.is_of_former_log
 

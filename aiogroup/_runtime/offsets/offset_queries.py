@@ -82,7 +82,7 @@ class OffsetQueries:
             if partition is not None:
                 lags[tp] = max(0, end.offset - await self.position(partition, until_ms))
         age_ms = now_ms() - answered_at_ms
-        pending = {each.tp: each.lanes.left_count for each in assignment if each.lanes is not None and each.tp in lags}
+        pending = {each.tp: each.lanes.left_count or 0 for each in assignment if each.tp in lags}
         return Lag(
             sum(lags.values()),
             sum(pending.values()),
@@ -100,7 +100,7 @@ class OffsetQueries:
     def known_lag(self, partition: Partition) -> int | None:
         """The lag of both lanes together, without asking for anything. The caller has settled the delivery."""
         lag = partition.lag(read_committed=self._context.config.read_committed)
-        return lag if lag is None or partition.lanes is None else lag + partition.lanes.left_count
+        return None if lag is None else lag + (partition.lanes.left_count or 0)
 
     def want_end(self, partition: Partition) -> None:
         """Ask for an end offset in the background, in one request with the others wanted in this turn of the loop."""

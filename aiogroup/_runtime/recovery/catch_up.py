@@ -117,6 +117,9 @@ class CatchUp:
 
     # The lanes of an assignment.
 
+    def has_begun(self, live: Partition) -> bool:
+        return _lanes_of(live) is not None
+
     def begin(self, live: Partition, log_id: LogId, recovery: Recovery) -> None:
         """Begin the lanes of an assigned partition where `recovery` says."""
         live.lanes = lanes = PartitionLanes(self, live, log_id, recovery)

@@ -33,6 +33,9 @@ class Recoveries:
         self._offsets = offsets
         self._catch_up = catch_up
 
+    def has_begun(self, partition: Partition) -> bool:
+        return self._catch_up.has_begun(partition)
+
     async def begin(
         self,
         asked: Mapping[TopicPartition, tuple[Partition, int]],
