@@ -96,7 +96,7 @@ jars: $(STAMP)
 WITHOUT_KAFKA := -m "not kafka and not simulation"
 FAST = $(PY) -m pytest $(WITHOUT_KAFKA) --ignore=tests/kafka --ignore=tests/simulation --ignore=tests/groups -n 3
 
-# One room: its own tests, the scripted groups that show it at work, and whole groups of 50 seeds.
+# One room: its own tests, those of what carries it out, the scripted groups that show it, and whole groups of 50 seeds.
 ROOM := membership
 GROUPS_OF_membership := kip_62 late_hand_over liveness_events unanswered_session withheld_partitions self_assignment
 GROUPS_OF_offsets := commits_in_callbacks held_positions no_position redelivery
@@ -104,14 +104,25 @@ GROUPS_OF_fetching := fresh_topics memory_and_moves no_position other_topics ref
 GROUPS_OF_delivery := one_by_one paused_blocks redelivery requests_and_stop
 GROUPS_OF_recovery := held_positions redelivery
 GROUPS_OF_telemetry := health inside liveness_events quiet
+RUNTIME_OF_membership := coordinator heartbeat heartbeat_news
+RUNTIME_OF_offsets := committer leader_offsets
+RUNTIME_OF_fetching := inbox socket_receiver
+RUNTIME_OF_delivery := handling requests
+RUNTIME_OF_recovery := catch_up recoveries
+RUNTIME_OF_net := coordinator socket_receiver
+RUNTIME_OF_metadata := refresher
+RUNTIME_OF_loop := clock computing_threads current retries supervisor virtual_loop
+NEAR = $(wildcard tests/$(ROOM) tests/test_$(ROOM).py) $(GROUPS_OF_$(ROOM):%=tests/groups/test_%.py) \
+  $(RUNTIME_OF_$(ROOM):%=tests/runtime/test_%.py)
 near: $(STAMP)
-	$(PY) -m pytest -m "not kafka and not lengthy" -n 2 $(wildcard tests/$(ROOM)) $(GROUPS_OF_$(ROOM):%=tests/groups/test_%.py)
+	$(PY) -m pytest -m "not kafka and not lengthy" -n 2 $(or $(strip $(NEAR)),$(error no room is called $(ROOM): see docs/architecture.md))
 	$(PY) -m tests.simulation --seeds 50
 
-# The client alone. The embedded broker's own tests run where it, or what it shares with the client, was changed.
+# The client alone. The embedded broker's own tests run where it, or what it shares with the client, is changed.
 CLIENT := tests/assignors tests/delivery tests/fetching tests/membership tests/native tests/offsets tests/protocol \
-  tests/recovery $(wildcard tests/test_*.py)
-BROKER = $(if $(shell git status --porcelain -- aiogroup/embedded aiogroup/_core/protocol tests/embedded),tests/embedded)
+  tests/recovery tests/runtime $(wildcard tests/test_*.py)
+SHARED := $(addprefix aiogroup/,embedded _core/protocol _core/values.py _command/broker.py errors.py structs.py)
+BROKER = $(if $(shell git status --porcelain -- $(SHARED) tests/embedded),tests/embedded)
 PAGES := --line-length 88 README.md docs/*.md
 check: $(STAMP)
 	$(PY) -m ruff format --check .

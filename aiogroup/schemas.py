@@ -107,7 +107,7 @@ class Decoder(Generic[T]):
                     return await decoding
         except Exception as error:
             if (outage := next(filter(_is_outage, _chain(error, handled)), None)) is not None:
-                why = f"no answer within {self._timeout_ms} ms" if isinstance(outage, TimeoutError) else outage
+                why = str(outage) or f"no answer in time; timeout_ms is {self._timeout_ms}"
                 raise RegistryUnavailableError(
                     f"no schema for {record.topic}-{record.partition} at offset {record.offset}: "
                     f"{type(outage).__name__}: {why}"

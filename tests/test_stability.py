@@ -15,6 +15,7 @@ import pytest
 from aiokafka.conn import AIOKafkaConnection
 from packaging.requirements import Requirement
 
+from aiogroup._runtime.net.authentication import Authenticated
 from aiogroup._runtime.net.connection import Connection
 from tests.support.sources import Source, sources
 
@@ -153,7 +154,7 @@ def attributes(tree: ast.ClassDef, *, only_set: bool) -> set[str]:
 
 THEIRS = attributes(tree_of(AIOKafkaConnection), only_set=True)
 OURS = tree_of(Connection)
-AUTHENTICATORS = {f"authenticator_{kind}" for kind in ("plain", "scram", "gssapi")}
+AUTHENTICATORS = {each for each in vars(Authenticated) if each.startswith(("authenticator_", "sasl_"))}
 """What `aiogroup/_runtime/net/authentication.py` asks the connection for."""
 
 

@@ -70,7 +70,7 @@ def fields_of(*values):
 
 
 def check_frame(how, given):
-    """It comes in pieces; records are taken out of it where they are found, as `_runtime/receiver.py` does."""
+    """It comes in pieces; records are taken out of it where they are found, as `_core/protocol/receiver.py` does."""
     has_ids = bool(how[1] & 1)
     pieces = random.Random(how[2])  # so that an input is always cut at the same places
     frame, rest, place, found = bytearray(), bytearray(given), frames.AT_START, 0

@@ -405,7 +405,7 @@ read_times(PyObject *module, PyObject *args)
 
 static PyType_Slot record_slots[] = {
     {Py_tp_doc, (void *)PyDoc_STR("One record, with the attributes of aiokafka's `ConsumerRecord` but `checksum`.\n\n"
-                                  "help(aiogroup._core.native.pure.Record) says what each of them is.")},
+                                  "help('aiogroup._core.native.pure.Record') says what each of them is.")},
     {Py_tp_new, record_construct},
     {Py_tp_dealloc, record_dealloc},
     {Py_tp_traverse, record_traverse},

@@ -92,6 +92,8 @@ class _Kerberos:
         try:
             return self._authenticator._step(payload)  # type: ignore[no-any-return]
         except GSSError as error:
+            if payload is not None:  # the ticket was there: it is the broker's message that does not fit
+                raise
             raise CredentialsError(
                 f"GSSAPI failed for {self._broker}: {error}. Get a ticket with kinit, or name a keytab in "
                 "KRB5_CLIENT_KTNAME. The broker's name is sasl_kerberos_service_name@sasl_kerberos_domain_name"
@@ -185,7 +187,7 @@ class Session:
                 self._connection.release()
             return
         except TimeoutError:
-            why = "no token or no answer came in time"
+            why = "no token, no ticket or no answer came in time"
         except CredentialsError as error:
             why = str(error)
         except Exception as error:  # noqa: BLE001 (anything, for hostile bytes, and it may quote a secret)
