@@ -207,7 +207,7 @@ class PartitionLanes(OneLane):
         return None if commit is None else self._unless_durable(commit)
 
     def entry(self, *, delivered: bool = False, unmoved: bool = False, again: bool = False) -> CommitEntry | None:
-        """As `OneLane.entry`. What lanes have delivered is durable, or not: neither `unmoved` nor `again` matters."""
+        """As `OneLane.entry`, but `unmoved` is ignored, and with `delivered` so is `again`."""
         if delivered:
             return self._entry(self.book.commit_delivered())
         return self._entry(self.book.commit_processed(), again=again)
