@@ -397,6 +397,13 @@ BUGS = (
         ("latest",),
         (2_000_004,),
     ),
+    Bug(
+        "tells nobody that the membership moved",
+        f"{COORDINATOR}:Line._on_changed",
+        "self._context.changes.tell(Change.MEMBER)",
+        "pass",
+        seeds=(0,),
+    ),
 )
 TESTED_BUGS = (
     Bug(
