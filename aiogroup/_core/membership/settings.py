@@ -51,10 +51,6 @@ class GroupSettings:
             return "registration_timeout_ms", self.registration_timeout_ms
         return "session_timeout_ms", self.session_timeout_ms
 
-    def announced_session_of(self, who: Identity) -> tuple[str, int]:
-        """The setting that goes into the session time-out of JoinGroup: the draft keeps it apart from the other one."""
-        return ("session_timeout_ms", self.session_timeout_ms) if who.is_of_draft else self.session_of(who)
-
 
 def rejoin_delay_ms(expansion_timeout_ms: int, rebalance_timeout_ms: int, heartbeat_interval_ms: int) -> int:
     """How long a static member delays its rejoin after the first REBALANCE_IN_PROGRESS.
