@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from aiogroup._core.membership.identity import Identity
-from aiogroup._core.membership.settings import GroupSettings
+from aiogroup._core.membership.settings import GroupSettings, session_of
 from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from aiogroup._core.values import dataclass
@@ -70,9 +70,9 @@ class Forms:
     def of(self, who: Identity) -> StaticForm:
         settings = self._settings
         if not who.is_static:
-            return StaticForm(settings.session_of(who))
+            return StaticForm(session_of(settings, who))
         if not self._is_draft:
-            return StaticForm(settings.session_of(who), rejoin_delay_ms=settings.rejoin_delay_ms)
+            return StaticForm(session_of(settings, who), rejoin_delay_ms=settings.rejoin_delay_ms)
         return StaticForm(
             ("session_timeout_ms", settings.session_timeout_ms),
             settings.registration_timeout_ms,

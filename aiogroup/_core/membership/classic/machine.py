@@ -14,7 +14,7 @@ from aiogroup._core.membership.classic.requests import join_request, leave_reque
 from aiogroup._core.membership.identity import NO_GENERATION, Identity, NewMemberId
 from aiogroup._core.membership.member import MemberObserver
 from aiogroup._core.membership.remedies import FATAL_TO_HEARTBEATS, Remedy, Rpc, failure_of, mismatch_of, remedy_for
-from aiogroup._core.membership.settings import GroupSettings
+from aiogroup._core.membership.settings import GroupSettings, session_of
 from aiogroup._core.membership.states import ENDS, HEARTBEATING, MOVES, MemberState
 from aiogroup._core.protocol.consumer_protocol import read_assignment
 from aiogroup._core.protocol.errors import ErrorCode, lookup
@@ -222,7 +222,7 @@ class ClassicMembership:
 
     @property
     def session(self) -> tuple[str, int]:
-        return self._settings.session_of(self.identity)
+        return session_of(self._settings, self.identity)
 
     @property
     def farewell(self) -> LeaveGroupRequest | None:
