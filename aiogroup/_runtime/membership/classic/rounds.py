@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from aiogroup._core.membership import facts as f
 from aiogroup._core.membership.classic.forms import Forms
 from aiogroup._core.membership.classic.leadership import Leadership
@@ -16,7 +18,7 @@ from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.loop.clock import now_ms, timeout_ms
 from aiogroup._runtime.membership.classic.leader import Leader
 from aiogroup._runtime.net.link import COMMIT, JOIN
 from aiogroup.assignors import Held
@@ -67,8 +69,9 @@ class ClassicRounds:
                 self._context.emit_rebalance_failed(f"LeaveGroup: {error}")
             return
         is_join, config = isinstance(request, JoinGroupRequest), self._context.config
+        is_question = isinstance(request, ApiVersionsRequest)
         channel, limit_ms = JOIN, config.join_timeout_ms + self._forms.of(identity).join_wait_ms
-        if isinstance(request, ApiVersionsRequest):
+        if is_question:
             channel, limit_ms = COMMIT, config.request_timeout_ms
         if not isinstance(request, SyncGroupRequest):
             # JoinGroup comes next, or the question for committed offsets: connect for it now.
@@ -84,6 +87,10 @@ class ClassicRounds:
             return request if membership.state is state and membership.identity == identity else None
 
         try:
+            if is_question:  # to look for the coordinator may take as long as with JoinGroup; only its answer is quick
+                with suppress(TimeoutError):
+                    async with timeout_ms(config.join_timeout_ms):
+                        await self._coordinator.find()
             response = await self._coordinator.exchange(channel, limit_ms, still_wanted)
         except (ConnectionLostError, KafkaTimeoutError) as error:
             self._context.emit_rebalance_failed(str(error))
