@@ -1,9 +1,15 @@
-"""Where tests of tests/kafka run other than on the embedded broker in `make test`: on real Kafka, or later.
+"""What differs between the embedded broker and real Kafka: where tests of tests/kafka run other than on the embedded
+broker in `make test` (on real Kafka, or later), and which versions it does not offer.
 
-Each is named by its file, its function, or with its parameters.
+Each test is named by its file, its function, or with its parameters.
 """
 
 from __future__ import annotations
+
+HIGHER_VERSIONS = {"AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 5, "ListTransactions": 2}
+"""Kafka's highest versions of APIs of which the embedded broker offers only lower ones: those of the first protocol of
+transactions, and ListTransactions without a filter by regular expression.
+"""
 
 ONLY_REAL = {
     "test_devkafka.py": "tests what starts Kafka",

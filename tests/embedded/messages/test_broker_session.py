@@ -15,11 +15,10 @@ from aiogroup.embedded.messages.produce import ProduceRequest
 from aiogroup.embedded.messages.ranges import LATER, RANGES, REFUSED_PRODUCE
 from tests.protocol.protocol_golden import GOLDEN
 from tests.support.any_version import decode_any_response, encode_any_request
+from tests.support.brokers_differ import HIGHER_VERSIONS
 
 ALL = {**RANGES, **LATER}
 BY_NAME = {request.api_name(): request for request in ALL}
-FIRST_TRANSACTIONS_ONLY = {"AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 5}
-"""Kafka's highest versions of what is offered for the first protocol of transactions alone."""
 UNKNOWN_VERSION = 99
 
 
@@ -64,7 +63,7 @@ def test_the_ranges_are_those_of_the_real_broker() -> None:
     _, answered = exchanges()["ApiVersions", 4]
     real = decode_any_response(ApiVersionsRequest, 4, answered)[1].ranges()
     for request, (lowest, highest) in ALL.items():
-        offered = lowest, FIRST_TRANSACTIONS_ONLY.get(request.api_name(), highest)
+        offered = lowest, HIGHER_VERSIONS.get(request.api_name(), highest)
         assert real[request.API_KEY] == offered, request.api_name()
     assert list(real) == sorted(real), "in the order of the keys"
     assert RANGES[ProduceRequest][0] == 0
