@@ -21,6 +21,7 @@ from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.member import Member, Membership
 from aiogroup._core.membership.remedies import Remedy, Rpc, not_authorized_error, remedy_for
 from aiogroup._core.protocol.errors import lookup
+from aiogroup._core.protocol.forms import first_error_code
 from aiogroup._core.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
 from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
@@ -286,7 +287,7 @@ class Line:
             AiogroupError: no answer within `request_timeout_ms`, or a refusal; then the session ends by itself.
         """
         response = await self.exchange(HEARTBEAT, self._context.config.request_timeout_ms, lambda: request)
-        code = 0 if response is None else response.first_error_code
+        code = 0 if response is None else first_error_code(response)
         if remedy_for(Rpc.LEAVE_GROUP, code) not in (Remedy.PROCEED, Remedy.DONE):
             row = lookup(code)
             raise BrokerError(

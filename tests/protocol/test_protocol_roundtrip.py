@@ -18,6 +18,7 @@ from aiogroup._core.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from aiogroup._core.protocol.forms import lifted
 from aiogroup._core.protocol.messages import REQUESTS
 from aiogroup.errors import UnsupportedVersionError
 from tests.support.effort import examples
@@ -36,8 +37,8 @@ def versions(request_type) -> range:
 def test_round_trip(request_type, seed: int) -> None:
     rng, response_type = Random(seed), request_type.RESPONSE
     for version in versions(request_type):
-        request = request_type.lift(version, value(rng, request_type.form(version), version))
-        response = response_type.lift(version, value(rng, response_type.form(version), version))
+        request = lifted(value(rng, request_type, version), version)
+        response = lifted(value(rng, response_type, version), version)
         try:
             frame = encode_request(request, version, 5, "me")
         except UnsupportedVersionError:

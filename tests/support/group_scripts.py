@@ -9,6 +9,7 @@ import struct
 import time
 
 from aiogroup._core.protocol.consumer_protocol import Subscription, encode_subscription
+from aiogroup._core.protocol.forms import first_error_code
 from aiogroup._core.protocol.framing import decode_request, decode_response, encode_request, encode_response
 from aiogroup._core.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -261,7 +262,7 @@ class Actor:
         )
         request = LeaveGroupRequest(group_id=self.script.group if group is None else group, members=(who,))
         response = self._send("leave", request, 5)
-        return response.first_error_code
+        return first_error_code(response)
 
     def commit(self, offset=1, *, generation=None, member_id="own", instance_id="own", metadata="", version=9):
         partition = OffsetCommitRequestPartition(
