@@ -3,7 +3,8 @@
 
 They are made from Kafka's own schemas, the JSON files in the jar `kafka-clients`, which `python -m aiogroup.devkafka
 fetch` downloads, and from `message_rows.py`. What is written is committed. To speak a newer version, change its number
-there and run this again; newer schemas come with the version of Kafka in `aiogroup/devkafka/jars.py`.
+there and run this again; newer schemas come with the version of Kafka in `aiogroup/devkafka/jars.py`. As this imports
+aiogroup, tables that cannot be imported must be checked out first.
 """
 
 from __future__ import annotations
@@ -34,17 +35,8 @@ SCALARS = {
     "records": ("RECORDS", "bytes | memoryview"),
 }
 """Kafka's types, as `schema.py` and as Python name them."""
-NEEDED = {
-    *(name for name, _ in SCALARS.values()),
-    "LAST",
-    "Request",
-    "Response",
-    "Structure",
-    "array",
-    "structure",
-    "wire",
-}
-"""What a module may need of `schema.py`."""
+DECLARES = {"LAST", "Request", "Response", "Structure", "array", "structure", "wire"}
+"""What a module may need of `schema.py` beside its types."""
 
 
 class Span(NamedTuple):
@@ -201,7 +193,7 @@ class Classes:
         nullable = Span.of(raw.get("nullableVersions", "none")).within(versions)
         tagged = Span.of(raw.get("taggedVersions", "none")).within(versions)
         if not nullable.within(self._valid):
-            nullable = NEVER
+            nullable = NEVER  # it was, in versions that Kafka has removed
         if (nullable and nullable.highest < versions.highest) or (tagged and tagged != versions):
             raise ValueError(f"{self._message}.{raw['name']}: schema.py cannot say this")
         kind = raw["type"].removeprefix("[]")
@@ -240,10 +232,9 @@ def messages(api: str, spoken: Span, schemas: Mapping[str, dict[str, Any]]) -> I
 def imports(body: str) -> str:
     code = re.sub(r'""".*?"""', "", body, flags=re.DOTALL)
     words = set(re.findall(r"\w+", code))
+    used = words & (DECLARES | {name for name, _ in SCALARS.values()})
     # Constants, classes, functions, and numbers in names as numbers: so ruff sorts.
-    order = sorted(
-        words & NEEDED, key=lambda name: (not name.isupper(), not name[0].isupper(), name.replace("INT8", "INT08"))
-    )
+    order = sorted(used, key=lambda name: (not name.isupper(), not name[0].isupper(), name.replace("INT8", "INT08")))
     line = f"from aiogroup._core.protocol.schema import {', '.join(order)}"
     if len(line) > WIDTH:
         line = "\n".join(["from aiogroup._core.protocol.schema import (", *(f"    {name}," for name in order), ")"])
