@@ -27,6 +27,7 @@ from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorReq
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.schema import R_co, Request
+from aiogroup._core.protocol.versions import first_error_code
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.context import Context
@@ -267,7 +268,7 @@ class Line:
             AiogroupError: no answer within `request_timeout_ms`, or a refusal; then the session ends by itself.
         """
         response = await self.exchange(HEARTBEAT, self._context.config.request_timeout_ms, lambda: request)
-        code = 0 if response is None else response.first_error_code
+        code = 0 if response is None else first_error_code(response)
         if remedy_for(Rpc.LEAVE_GROUP, code) not in (Remedy.PROCEED, Remedy.DONE):
             row = lookup(code)
             raise BrokerError(

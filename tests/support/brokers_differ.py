@@ -24,6 +24,7 @@ ONLY_REAL = {
     "test_embedded_conformance_reading.py": "compares the embedded broker with Kafka",
     "test_embedded_conformance_transactions.py": "compares the embedded broker with Kafka",
     "test_public_reports.py::test_a_member_of_the_later_protocol_comes_and_goes": "KIP-848",
+    "test_message_tables.py": "reads the schemas in Kafka's jars",
     "test_kerberos.py": "SASL, which the embedded broker has not",
     "test_reauthentication.py": "SASL, which the embedded broker has not",
     "test_security.py": "TLS, SASL and accounts, which the embedded broker has not",

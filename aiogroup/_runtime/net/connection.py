@@ -19,9 +19,10 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError
 
 from aiogroup._core.protocol.codec import NOTHING_APART
+from aiogroup._core.protocol.constants import FETCH_BY_ID
 from aiogroup._core.protocol.framing import decode_response, encode_request
 from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup._core.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
+from aiogroup._core.protocol.messages.fetch import FetchRequest
 from aiogroup._core.protocol.receiver import Receiver
 from aiogroup._core.protocol.schema import R_co, Request, Response, negotiate
 from aiogroup._runtime.loop.clock import FOREVER_MS, Alarm, now_ms
@@ -369,7 +370,7 @@ class Connection(AIOKafkaConnection):
         pending = self._requests[0][1] if self._requests else None
         if not isinstance(pending, _Pending) or pending.request_type is not FetchRequest:
             return None
-        return pending.version >= FIRST_BY_ID if FetchRequest.is_flexible(pending.version) else None
+        return pending.version >= FETCH_BY_ID if FetchRequest.is_flexible(pending.version) else None
 
     def _handle_frame(self, frame: bytes | bytearray, apart: Mapping[int, memoryview] = NOTHING_APART) -> None:
         if not self._requests:

@@ -19,10 +19,9 @@ from uuid import UUID
 from aiogroup._core.fetching.lane import Lane
 from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup._core.protocol.compiler import maker
+from aiogroup._core.protocol.constants import NO_HIGH_WATERMARK, NO_REPLICA
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.fetch import (
-    MAX_INT64,
-    NO_REPLICA,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -230,7 +229,7 @@ def _topics(partitions: dict[TopicPartition, Asked]) -> tuple[FetchTopic, ...]:
 
 def _partition(tp: TopicPartition, asked: Asked) -> FetchPartition:
     partition: FetchPartition = _make_partition(
-        tp.partition, asked.leader_epoch, asked.fetch_offset, -1, -1, asked.max_bytes, ZERO_UUID, MAX_INT64
+        tp.partition, asked.leader_epoch, asked.fetch_offset, -1, -1, asked.max_bytes, ZERO_UUID, NO_HIGH_WATERMARK
     )
     return partition
 

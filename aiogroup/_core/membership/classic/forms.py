@@ -60,7 +60,9 @@ class Forms:
 
     def on_answer(self, answer: ApiVersionsResponse) -> None:
         features = {each.name: each.max_version_level for each in answer.finalized_features}
-        _, newest = answer.ranges().get(JoinGroupRequest.API_KEY, (0, 0))
+        newest = max(
+            (each.max_version for each in answer.api_keys if each.api_key == JoinGroupRequest.API_KEY), default=0
+        )
         self._is_draft = features.get(DRAFT_FEATURE) == DRAFT_VERSION and newest >= FIRST_WITH_TAGS
         self._is_known = True
 
