@@ -418,7 +418,7 @@ class Consumer(Generic[K, V]):
             assignment = engine.context.assignment
             if self._subscription.is_empty and not (assignment or assignment.failed_commit or self._is_in_callback):
                 raise IllegalStateError("commit: Not subscribed to any topics; what was given up cannot be committed")
-            await group.committer.commit_all(until_ms - now_ms())
+            await group.committer.commit(None, until_ms - now_ms())
         else:
             bound = engine.named_offsets.bind(offsets, self._why_not_assigned)
             await engine.named_offsets.decided(bound, until_ms)

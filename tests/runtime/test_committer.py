@@ -21,7 +21,8 @@ from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Written
 from aiogroup._runtime.loop.clock import sleep_ms
 from aiogroup._runtime.net.link import Link
-from aiogroup._runtime.offsets.committer import REFRESH_MS, Committer
+from aiogroup._runtime.offsets.committer import Committer
+from aiogroup._runtime.offsets.own_commits import REFRESH_MS, OwnCommits
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     BrokerError,
@@ -101,7 +102,7 @@ class FakeCoordinator:
         )
         return OffsetCommitResponse(throttle_time_ms=self.throttle_ms, topics=topics)
 
-    async def report(self, fact):
+    def handle(self, fact):
         self.member.report(fact)
         self.changed.pulse()
 
@@ -120,6 +121,7 @@ class Committing:
         self.member = Member()
         self.coordinator = FakeCoordinator(self.member, self.context.group_changed, is_connected=is_connected)
         self.committer = Committer(self.context, self.coordinator, is_member=is_member)
+        self.own = OwnCommits(self.context, self.committer)
 
     def entries(self, offset=5):
         return {
@@ -190,7 +192,7 @@ async def test_an_answer_for_a_self_assigned_partition_says_nothing_of_a_later_o
         committing.assignment.remove([tp(0), tp(1)])
         committing.assignment.add({each.tp: each.reset.policy for each in committing.partitions})
 
-    committing.committer.is_member = False
+    committing.committer.commits.is_member = False
     committing.coordinator.before_writing = come_back
     await committing.committer.commit(committing.entries(), 1_000)
     assert committing.sent() == [{tp(0): 5}, {tp(1): 5}]
@@ -346,10 +348,10 @@ async def test_auto_commit_does_not_follow_a_commit_on_its_way_with_less(committ
         partition.ledger.deliver(range(8), 8)
         partition.ledger.process_below(7)
     by_hand = await begun(committing, committing.entries(8))
-    assert await committing.committer.commit_processed(committing.partitions, 1_000)
+    assert await committing.own.commit_processed(committing.partitions, 1_000)
     await by_hand
     assert offsets_sent(committing) == [8]
-    assert await committing.committer.commit_processed(committing.partitions, 1_000)
+    assert await committing.own.commit_processed(committing.partitions, 1_000)
     assert offsets_sent(committing) == [8]
 
 
@@ -358,7 +360,7 @@ async def test_auto_commit_follows_a_commit_on_its_way_when_a_seek_came_between(
     by_hand = await begun(committing, committing.entries(8))
     for partition in committing.partitions:
         partition.start_at(3)
-    assert await committing.committer.commit_processed(committing.partitions, 1_000)
+    assert await committing.own.commit_processed(committing.partitions, 1_000)
     await by_hand
     assert offsets_sent(committing) == [8, 3]
 
@@ -383,7 +385,7 @@ async def test_offsets_that_do_not_change_are_committed_again_where_no_group_kee
     (partition,) = committing.partitions
     partition.start_at(5, leader_epoch=7)
     partition.committed = Committed(5, "mine")
-    committing.supervisor.spawn("committer", committing.committer.run)
+    committing.supervisor.spawn("committer", committing.own.run)
     await sleep_ms(2 * REFRESH_MS + 10_000)
     answered = [each for message in committing.coordinator.written for each in message.topics[0].partitions]
     assert [(each.committed_offset, each.committed_metadata, each.committed_leader_epoch) for each in answered] == sent
@@ -393,7 +395,7 @@ async def test_offsets_that_do_not_change_are_committed_again_where_no_group_kee
 async def test_what_was_never_committed_is_not_committed_again():
     committing = Committing(0, is_member=False)
     await committing.supervisor.start()
-    committing.supervisor.spawn("committer", committing.committer.run)
+    committing.supervisor.spawn("committer", committing.own.run)
     await sleep_ms(2 * REFRESH_MS)
     assert committing.coordinator.written == []
     await committing.supervisor.close()
@@ -407,11 +409,11 @@ async def test_the_text_of_an_explicit_commit_is_known_afterwards(committing):
 
 
 async def test_a_commit_that_was_nobodys_is_not_sent_again_after_a_members(committing):
-    committing.committer.is_member = False
+    committing.committer.commits.is_member = False
     committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS]
     nobodys = await begun(committing, committing.entries(8))
     committing.assignment.remove([tp(0), tp(1)])
-    committing.committer.is_member = True
+    committing.committer.commits.is_member = True
     committing.member.to_stable()
     committing.partitions = committing.assignment.add({each.tp: each.reset.policy for each in committing.partitions})
     await committing.committer.commit(committing.entries(5), 10_000)
@@ -428,7 +430,7 @@ async def test_a_commit_that_is_refused_because_all_tasks_have_ended_is_under_wa
         each.start_at(5)
     await committing.supervisor.close()
     if is_in_background:
-        committing.committer.commit_leaving(committing.partitions)
+        committing.own.commit_leaving(committing.partitions)
     else:
         with pytest.raises(ConsumerStoppedError):
             await committing.committer.commit(committing.entries(), 1_000)
@@ -443,7 +445,7 @@ async def test_a_mistake_of_ours_in_a_commit_that_nobody_waits_for_ends_all_task
     for each in committing.partitions:
         each.start_at(5)
     committing.coordinator.before_writing = break_down
-    committing.committer.commit_leaving(committing.partitions)
+    committing.own.commit_leaving(committing.partitions)
     await sleep_ms(10)
     assert isinstance(committing.supervisor.failure, ZeroDivisionError)
 

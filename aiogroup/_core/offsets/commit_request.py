@@ -32,7 +32,6 @@ from aiogroup.structs import TopicPartition
 __all__ = [
     "AboutMembership",
     "Again",
-    "Durable",
     "Refused",
     "Verdict",
     "codes_of",
@@ -86,12 +85,7 @@ def codes_of(response: OffsetCommitResponse, commit: Commit) -> dict[TopicPartit
     }
 
 
-# What the answer says about one partition.
-
-
-@dataclass(frozen=True, slots=True)
-class Durable:
-    """The offset is committed."""
+# What an error code says about one partition.
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +111,17 @@ class Refused:
     error: AiogroupError
 
 
-Verdict: TypeAlias = Durable | Again | AboutMembership | Refused
+Verdict: TypeAlias = Again | AboutMembership | Refused
 
 
 def verdict_of(code: int, tp: TopicPartition, group_id: str, *, is_member: bool, is_gone: bool) -> Verdict:
-    """The verdict on a partition with this code in the answer.
+    """The verdict on a partition with this error code in the answer.
 
     `is_member`: the request was sent under a generation. `is_gone`: the metadata says that there is no such topic, when
     only a coordinator whose metadata is old says so.
     """
     row = lookup(code)
     match remedy_for(Rpc.OFFSET_COMMIT, code):
-        case Remedy.PROCEED:
-            return Durable()
         case Remedy.REFRESH if is_gone:
             return Refused(BrokerError(code, row.name, f"commit of {tp}: the topic is deleted"))
         case Remedy.RETRY | Remedy.REFRESH | Remedy.REDISCOVER as remedy:
