@@ -409,7 +409,10 @@ class Consumer(Generic[K, V]):
             ValueError, TypeError: not offsets, or no lane delivered up to there. Nothing is sent.
         """
         engine = self._committing()
-        await engine.committing(self._commit(engine, offsets), offsets)
+        if engine.handling is None:
+            await self._commit(engine, offsets)
+        else:
+            await engine.handling.commit(self._commit(engine, offsets), offsets)
 
     async def _commit(self, engine: Engine, offsets: Offsets | None) -> None:
         group = engine.group.needed_for("commit")
@@ -886,8 +889,11 @@ class Consumer(Generic[K, V]):
 
     def _running(self) -> Engine:
         self._check_loop()
-        self._check_alive()
-        return self._started()
+        engine = self._engine
+        if engine is None or self._stopping is not None or engine.context.inbox.fatal is not None:
+            self._check_alive()
+            return self._started()
+        return engine
 
     def _committing(self) -> Engine:
         """As `_running`. A stop that waits for what the application handles lets it commit that, too."""

@@ -231,8 +231,8 @@ BUGS = (
     Bug(
         "joins before it commits",
         f"{OWNERSHIP}:Ownership._revoke",
-        "await self._committer.commit_processed(leaving, until_ms - now_ms())",
-        "await self._committer.commit_processed([], until_ms - now_ms())",
+        "await self._commits.commit_processed(leaving, until_ms - now_ms())",
+        "await self._commits.commit_processed([], until_ms - now_ms())",
         ("quick", "late"),
         (9,),
     ),
@@ -416,9 +416,9 @@ TESTED_BUGS = (
     Bug(
         "gives a partition up before what was begun to be committed is settled",
         f"{OWNERSHIP}:Ownership._revoke",
-        "await self._committer.settled(until_ms - now_ms())",
+        "await self._commits.committer.settled(until_ms - now_ms())",
         "pass",
-        more=((f"{OWNERSHIP}:Ownership._revoke", "await self._committer.let_commit(leaving)", "pass"),),
+        more=((f"{OWNERSHIP}:Ownership._revoke", "await self._commits.let_commit(leaving)", "pass"),),
         tests="tests/kafka/test_acks_then_commit.py",
     ),
     Bug(

@@ -328,7 +328,8 @@ class CommitAttempt:
                 self._send_again(tp, shorter, code)
             else:
                 self._judge(tp, code, refused)
-        self._refused = self._refused or refusal_of(refused)
+        if refused and self._refused is None:
+            self._refused = refusal_of(refused)
         if durable_count:
             self._effects.append(MadeDurable(durable_count, now_ms - self._due_at_ms))
         if not commit.pending:

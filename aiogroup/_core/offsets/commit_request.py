@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import groupby
 from typing import TypeAlias
 
 from aiogroup._core.cluster import NO_ID
@@ -45,44 +44,42 @@ def commit_request(commit: Commit, who: Identity) -> OffsetCommitRequest:
     """The request for `commit.sent`: under the member's generation, or without a membership under none."""
     if not commit.is_member:
         who = Identity(who.group_id)
+    ids = {}
+    for tp, topic_id in commit.topic_ids.items():
+        ids[tp.topic] = topic_id
+    partitions: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for tp in sorted(commit.sent):
+        entry = commit.sent[tp]
+        partitions.setdefault(tp.topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=entry.offset,
+                committed_leader_epoch=entry.leader_epoch,
+                committed_metadata=entry.metadata,
+            )
+        )
+    topics = []
+    for topic, of_topic in partitions.items():
+        topics.append(OffsetCommitRequestTopic(topic, ids.get(topic, NO_ID), tuple(of_topic)))
     return OffsetCommitRequest(
         group_id=who.group_id,
         generation_id_or_member_epoch=who.generation,
         member_id=who.member_id,
         group_instance_id=who.instance_id,
-        topics=_by_topic(commit),
-    )
-
-
-def _by_topic(commit: Commit) -> tuple[OffsetCommitRequestTopic, ...]:
-    entries = commit.sent
-    ids = {tp.topic: topic_id for tp, topic_id in commit.topic_ids.items()}
-    return tuple(
-        OffsetCommitRequestTopic(
-            name=topic,
-            topic_id=ids.get(topic, NO_ID),
-            partitions=tuple(
-                OffsetCommitRequestPartition(
-                    partition_index=tp.partition,
-                    committed_offset=entries[tp].offset,
-                    committed_leader_epoch=entries[tp].leader_epoch,
-                    committed_metadata=entries[tp].metadata,
-                )
-                for tp in of_topic
-            ),
-        )
-        for topic, of_topic in groupby(sorted(entries), key=lambda tp: tp.topic)
+        topics=tuple(topics),
     )
 
 
 def codes_of(response: OffsetCommitResponse, commit: Commit) -> dict[TopicPartition, int]:
     """The error codes by partition; since version 10 the answer names topics by their ids."""
-    names = {topic_id: tp.topic for tp, topic_id in commit.topic_ids.items()}
-    return {
-        TopicPartition(topic.name or names.get(topic.topic_id, ""), each.partition_index): each.error_code
-        for topic in response.topics
-        for each in topic.partitions
-    }
+    names, codes = {}, {}
+    for tp, topic_id in commit.topic_ids.items():
+        names[topic_id] = tp.topic
+    for topic in response.topics:
+        name = topic.name or names.get(topic.topic_id, "")
+        for each in topic.partitions:
+            codes[TopicPartition(name, each.partition_index)] = each.error_code
+    return codes
 
 
 # What an error code says about one partition.
