@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from aiokafka.structs import TopicPartition
 
+from aiogroup._core.changes import Change, Changes
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.membership import facts as f
 from aiogroup._core.offsets.commit_plan import CommitEntry, Committed
@@ -19,7 +20,7 @@ from aiogroup._core.protocol.messages.offset_commit import (
 from aiogroup._core.telemetry import events
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Written
-from aiogroup._runtime.loop.clock import sleep_ms
+from aiogroup._runtime.loop.clock import Signal, sleep_ms
 from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.committer import Committer
 from aiogroup._runtime.offsets.own_commits import REFRESH_MS, OwnCommits
@@ -36,15 +37,16 @@ from tests.support.records import assigned, tp
 
 
 class FakeCoordinator:
-    """Takes commits as a broker would: keeps them, and answers with `codes` in turn, then with `code`.
+    """Takes commits as a broker would: keeps them, and answers with `codes` in turn, then with `code`, which may be one
+    for each partition.
 
     If it is connected, the first attempt of each commit is written at once.
     """
 
-    def __init__(self, member, changed, *, is_connected):
+    def __init__(self, member, changes, *, is_connected):
         self.is_connected = is_connected
         self.member = member
-        self.changed = changed
+        self.changes = changes
         self.written = []
         self.code = 0
         self.codes = []
@@ -95,7 +97,10 @@ class FakeCoordinator:
             OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=tuple(
-                    OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions
+                    OffsetCommitResponsePartition(
+                        each.partition_index, code.get(each.partition_index, 0) if isinstance(code, dict) else code
+                    )
+                    for each in topic.partitions
                 ),
             )
             for topic in message.topics
@@ -104,7 +109,7 @@ class FakeCoordinator:
 
     def handle(self, fact):
         self.member.report(fact)
-        self.changed.pulse()
+        self.changes.tell(Change.MEMBER)
 
     def lose(self, why):
         pass
@@ -112,14 +117,15 @@ class FakeCoordinator:
 
 class Committing:
     def __init__(self, *numbers, is_member=True, is_connected=False):
-        self.assignment, self.partitions = assigned(*numbers)
+        changes = Changes(Signal)
+        self.assignment, self.partitions = assigned(*numbers, changes=changes)
         self.events = []
         config = ConsumerConfig(group_id="billing")
         delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-        self.context = Context(config, Link(config), self.assignment, delivery, self.events.append)
+        self.context = Context(config, Link(config), changes, self.assignment, delivery, self.events.append)
         self.supervisor = self.context.supervisor
         self.member = Member()
-        self.coordinator = FakeCoordinator(self.member, self.context.group_changed, is_connected=is_connected)
+        self.coordinator = FakeCoordinator(self.member, changes, is_connected=is_connected)
         self.committer = Committer(self.context, self.coordinator, is_member=is_member)
         self.own = OwnCommits(self.context, self.committer)
 
@@ -317,6 +323,22 @@ async def test_an_older_commit_is_not_done_before_the_later_one_is(committing):
     committing.coordinator.code = 0
     await older
     assert [each.committed for each in committing.partitions] == [Committed(5)] * 2
+    await later
+
+
+async def test_an_older_commit_is_done_as_soon_as_a_later_one_has_committed_its_partition(committing):
+    committing.member.to_stable()
+    first = {tp(0): committing.entries(2)[tp(0)]}
+    committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS] * 3
+    older = await begun(committing, first)
+    await begun(committing, first)
+    await sleep_ms(120)  # the older one waits for its turn now, and the other one for its backoff
+    committing.coordinator.code = {1: E.COORDINATOR_LOAD_IN_PROGRESS}
+    later = await begun(committing, committing.entries(5))
+    await sleep_ms(20)
+    assert older.done()
+    assert not later.done()
+    committing.coordinator.code = 0
     await later
 
 

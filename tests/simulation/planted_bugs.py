@@ -423,8 +423,8 @@ TESTED_BUGS = (
     ),
     Bug(
         "does not fetch on what a late result has left of a range",
-        "aiogroup/_core/recovery/partition_lanes.py:PartitionLanes._fold",
-        "self._owner.on_fetchable()",
+        "aiogroup/_core/fetching/lane.py:Lane.drop_buffer",
+        "self.tally.changes.tell(Change.FETCHABLE)",
         "pass",
         tests="tests/kafka/test_handoff.py",
     ),

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Final
 from uuid import UUID
 
+from aiogroup._core.changes import Bell, Change, Changes
 from aiogroup._core.fetching.buffer import Buffer
 from aiogroup._core.fetching.epochs import NO_EPOCH, Epochs
 from aiogroup._core.fetching.records.decode import PartitionDecoder
@@ -74,12 +75,13 @@ class LogBounds:
 
 
 class LaneTally(Tally):
-    """With the order in which its lanes are served."""
+    """With the order in which its lanes are served, and who hears of their changes."""
 
-    __slots__ = ("turns",)
+    __slots__ = ("changes", "turns")
 
-    def __init__(self) -> None:
+    def __init__(self, changes: Changes[Bell] | None = None) -> None:
         super().__init__()
+        self.changes = changes or Changes.silent()
         self.turns: OrderedDict[Lane, None] = OrderedDict()
         """The lanes with something to deliver or an error to raise, the one that is served next first."""
 
@@ -133,6 +135,7 @@ class Lane:
         else:
             self.bars.discard(why)
         self.target.changed()
+        self.tally.changes.tell(Change.BARRED)
 
     def lift(self, why: Bar) -> None:
         """Remove this reason; records are handed out when no other reason is left."""
@@ -162,6 +165,7 @@ class Lane:
         self.target.batch_bytes = 0
         self.target.is_halted = False
         self.target.retry_now()
+        self.tally.changes.tell(Change.POSITION)
 
     def doubt(self) -> None:
         """Ignore the answer to the request that is under way."""
@@ -207,6 +211,7 @@ class Lane:
         if self._has_position:
             self.target.offset = self.ledger.position
             self.epochs.forget_from(self.ledger.position)
+        self.tally.changes.tell(Change.FETCHABLE)
 
     def count_in(self, tally: LaneTally) -> None:
         """From now on `tally` counts the buffered bytes, and the lane takes its turn in that tally's queue."""
@@ -253,6 +258,7 @@ class Lane:
         """
         self.error = error
         self.tally.turns.setdefault(self)
+        self.tally.changes.tell(Change.READABLE)
 
     def heal(self) -> None:
         """The records that were asked for have arrived."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
+from aiogroup._core.changes import Change
 from aiogroup._core.fetching.lane import PAUSES, Bar, Lane, LaneTally
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.fetching.records.decode import PartitionDecoder
@@ -72,6 +73,7 @@ class RangeCursor(Lane):
         self.ledger.pass_over(min(offset, self.end))
         self.target.offset = max(self.target.offset, min(offset, self.end))
         self.target.changes_count += 1
+        self.tally.changes.tell(Change.POSITION)
 
 
 class BoundedDecoder(PartitionDecoder):

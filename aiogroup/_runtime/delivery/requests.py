@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.delivery.redelivery import Redeliveries
 from aiogroup._core.fetching.blocks import Block
 from aiogroup._core.fetching.lane import Lane
@@ -226,8 +227,7 @@ class Requests:
         self._announce_needed()
 
     def _announce_needed(self) -> None:
-        if self._context.assignment.need(frozenset().union(*self._needed)):
-            self._context.fetchable.pulse()
+        self._context.assignment.need(frozenset().union(*self._needed))
 
     def iterate(self) -> None:
         """A new `async for` begins: the record that an earlier one left in hand is delivered again.
@@ -268,9 +268,6 @@ class Requests:
             now = self._moves(tp)
             if any(context.delivery.pass_over(each, offset) for each in now if moves.get(each) == now[each]):
                 del self._poison_emitted[tp]
-        context.fetchable.pulse()
-        context.group_changed.pulse()
-        context.changed.pulse()
 
     def put_off(self, offsets: Mapping[TopicPartition, int], most_ms: int) -> None:
         """As `Redeliveries.put_off`."""
@@ -304,8 +301,6 @@ class Requests:
     def _follow_blocks(self) -> None:
         self._context.assignment.suspend()
         self._context.interrupt()
-        self._context.fetchable.pulse()
-        self._context.group_changed.pulse()  # a rebalance may wait for a record that is set aside
 
     def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
         """A request after `stop` gets no records, but marks those in hand as processed: `stop` may be waiting for
@@ -313,7 +308,6 @@ class Requests:
         """
         if not self._context.is_in_callback and self._held_by_another(only, readers()) is None:
             self._context.delivery.process_all(only)
-            self._context.group_changed.pulse()
 
     def wrap_group(self, wrap: Callable[[GroupForRequests, int], GroupForRequests]) -> None:
         """Let something hear of every request from now on; `wrap` also gets how many are under way."""
@@ -354,8 +348,6 @@ class Requests:
         if not context.is_stopped:  # after stop nothing more counts as processed
             context.delivery.process_all(only)
             self._note_ages()
-            if not self._group.may_deliver():
-                context.group_changed.pulse()  # a rebalance may be waiting for this
         self.last_asked_at_ms = now = now_ms()
         self._asking_of.append(only)
         self._group.on_request(now)
@@ -371,7 +363,6 @@ class Requests:
     def _bound_partitions(self, enough_count: int) -> None:
         """Bound the buffer of each partition by the kind of the last request."""
         self._context.assignment.limit(enough_count)
-        self._context.fetchable.pulse()
 
     def end_merge(self) -> None:
         self._context.delivery.close_cursor()
@@ -454,12 +445,12 @@ class Requests:
                 "several workers"
             )
 
-    def is_held_elsewhere(self) -> bool:
-        """Whether a task other than the caller's may hold a record and may still process it."""
+    def holders_elsewhere(self) -> frozenset[asyncio.Task[Any]]:
+        """The tasks other than the caller's that may hold a record and may still process it."""
+        if not self._context.delivery.is_in_hand():
+            return frozenset()
         here = set(readers())
-        return self._context.delivery.is_in_hand() and any(
-            not each[-1].done() and not here & set(each) for each in self._holders.values()
-        )
+        return frozenset(each[-1] for each in self._holders.values() if not each[-1].done() and not here & set(each))
 
     async def _wait(
         self,
@@ -489,9 +480,9 @@ class Requests:
                     continue
                 taken = self._taken(take)
                 if supply.has_freed and supply.take_freed():
-                    context.fetchable.pulse()
+                    context.changes.tell(Change.FETCHABLE)
                 if supply.to_inflate:
-                    context.inflate_wanted.pulse()
+                    context.changes.tell(Change.INFLATABLE)
                 if taken is not None:
                     return taken
                 if again_at_ms is not None and self._redeliveries.release_last():
@@ -501,7 +492,7 @@ class Requests:
                 return None
             if again_at_ms is not None:
                 wake = again_at_ms if wake is None else min(wake, again_at_ms)
-            await context.changed.wait(wake)
+            await context.changes[Waiter.REQUESTS].wait(wake)
             self.begin_turn()
 
     def _taken(self, take: Callable[[], T | None]) -> T | None:

@@ -14,6 +14,7 @@ from weakref import ref
 
 import anyio
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.fetching.asking.answers import ask_for_whole, by_partition, take
 from aiogroup._core.fetching.asking.budget import FetchBudget
 from aiogroup._core.fetching.asking.planner import WAIT_MIN_MS, BrokerPlan, FetchPlan, Planner
@@ -132,7 +133,7 @@ class Fetchers:
             if self._tally.moved:
                 self._ask_for_moved()
             self._look_for_silent_brokers(now_ms())
-            await self._context.fetchable.wait(now_ms() + LOOK_MS)
+            await self._context.changes[Waiter.FETCHERS].wait(now_ms() + LOOK_MS)
 
     def _look(self) -> int:
         """Bring the plan up to date. Returns the instant for which it holds."""
@@ -184,7 +185,7 @@ class Fetchers:
                     context.delivery.supply.is_room_wanted = True
                 else:
                     context.delivery.supply.is_drain_wanted = True
-                await context.fetchable.wait(self._planner.wake_at_ms)
+                await context.changes[Waiter.FETCHERS].wait(self._planner.wake_at_ms)
                 continue
             # A full buffer may be drained at any moment, so its partition must be asked for soon: keep the wait short.
             # While the application drains nothing, wait longer each time: otherwise we would send fifty empty requests
@@ -207,7 +208,7 @@ class Fetchers:
             self._refresher.want()
             until_ms = now_ms() + config.backoff_ms(failures_count)
             while now_ms() < until_ms:
-                await context.fetchable.wait(until_ms)
+                await context.changes[Waiter.FETCHERS].wait(until_ms)
 
     async def _fetch(self, node_id: int, plan: FetchPlan, wait_ms: int, now: int) -> bool:
         """Send one request, and further ones while `_take_at_once` takes the answers; handle the last answer. Returns
@@ -239,7 +240,7 @@ class Fetchers:
                 session.lost()
             if not sent.has_woken:
                 context.delivery.look_again()
-                context.changed.pulse()  # once per answer, so that a waiting request sees all its partitions
+                context.changes.tell(Change.ANSWERED)  # once, so that a waiting request sees all its partitions
             self._end_request(sent)
 
     def _begin_request(self, sent: _Sent, wait_ms: int, now: int) -> FetchRequest:
@@ -268,7 +269,7 @@ class Fetchers:
         if self._is_awaited:
             self._is_awaited = False
             self._lets_others_go_on = True  # otherwise a quiet broker would reserve the memory again each time
-            self._context.fetchable.pulse()
+            self._context.changes.tell(Change.FETCHABLE)
 
     def end_sessions(self) -> None:
         """Close the brokers' fetch sessions (KAFKA-7109). Call this once no fetcher runs.
@@ -309,7 +310,7 @@ class Fetchers:
                 else:
                     until_ms, idle_ms = now_ms() + idle_ms, idle_ms * 2
                     context.delivery.supply.is_room_wanted = True
-                    await context.fetchable.wait(until_ms)
+                    await context.changes[Waiter.FETCHERS].wait(until_ms)
                 self._look()
         finally:
             self._asking_for_moved.discard(node_id)
@@ -345,7 +346,7 @@ class Fetchers:
             return False
         finally:
             context.delivery.look_again()
-            context.changed.pulse()
+            context.changes.tell(Change.ANSWERED)
             self._give_back(reserved_bytes)
 
     # The answer.
@@ -376,7 +377,7 @@ class Fetchers:
             return False
         sent.has_woken = True
         self._context.delivery.look_again()
-        self._context.changed.pulse()
+        self._context.changes.tell(Change.ANSWERED)
         if response.throttle_time_ms:
             return False
         answer.get_loop().call_soon(self._ask_on, sent, response, answer)
@@ -492,13 +493,12 @@ class Fetchers:
         elif taken.is_diverged:  # we never send `last_fetched_epoch`, but a divergence must not be ignored
             lane.doubt()
             lane.back_off(now_ms(), context.config)
-            context.positions_wanted.pulse()
         else:
             self._rules.on_answer(lane)
             if context.failures.failing:
                 context.failures.end_partitions(frozenset((lane.tp,)))
         if taken.names_replica:
-            context.fetchable.pulse()
+            context.changes.tell(Change.FETCHABLE)
         if taken.incomplete_bytes:
             self._ask_for_whole(node_id, asked, taken.incomplete_bytes, len(data.records or b""))
         elif taken.is_buffered:
@@ -526,7 +526,7 @@ class Fetchers:
         is_leader = node_id == context.link.cluster.leader(tp)
         if lane.target.preferred_replica != UNKNOWN:
             lane.target.preferred_replica = UNKNOWN
-            context.fetchable.pulse()  # the partition belongs to another fetcher now
+            context.changes.tell(Change.FETCHABLE)  # the partition belongs to another fetcher now
         if remedy is FetchRemedy.OUT_OF_RANGE and is_leader:
             self._rules.on_out_of_range(lane, offset)
             return
@@ -534,7 +534,6 @@ class Fetchers:
             self._doubt_connection(node_id, lane)
         if remedy is FetchRemedy.NOT_AUTHORIZED:
             context.inbox.put(TopicAuthorizationError([tp.topic]))
-            context.changed.pulse()
         lane.back_off(now_ms(), context.config)
         if remedy is not FetchRemedy.BACK_OFF:
             self._refresher.want()
@@ -589,6 +588,4 @@ class _Acknowledge:
     def __call__(self, record: Record) -> None:
         context = self._context()
         if context is not None:
-            context.delivery.settle()
-            self._ledger.ack(record.offset)
-            context.group_changed.pulse()
+            context.delivery.ack(self._ledger, record.offset)

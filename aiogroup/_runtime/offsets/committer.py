@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.membership.facts import CommitAnswered
 from aiogroup._core.offsets.commit_attempt import (
     ABANDONED,
@@ -27,7 +28,7 @@ from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.counts import Durations
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator, Written
-from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms
 from aiogroup._runtime.net.link import COMMIT
 from aiogroup._runtime.offsets.committed import CommittedOffsets
 from aiogroup.errors import AiogroupError, CommitFailedError
@@ -55,7 +56,6 @@ class Committer:
         self.committed = CommittedOffsets(context, coordinator)
         self._context = context
         self._coordinator = coordinator
-        self._settled = Signal()
 
     async def commit(self, entries: Entries | None, timeout: int) -> None:
         """Commit what the application names, or without `entries` all that was delivered or acknowledged.
@@ -127,7 +127,7 @@ class Committer:
         """
         until_ms = now_ms() + timeout
         while self.commits.is_busy and now_ms() < until_ms and self._context.supervisor.is_running:
-            await self._settled.wait(min(until_ms, now_ms() + 50))
+            await self._context.changes[Waiter.COMMITS].wait(until_ms)
         return not self.commits.is_busy
 
     def hold_back(self) -> None:
@@ -137,7 +137,7 @@ class Committer:
     def release(self) -> None:
         """They go on, unless the group decides a round now."""
         self.commits.is_held_back = False
-        self._context.group_changed.pulse()
+        self._context.changes.tell(Change.COMMITS_RELEASED)
 
     # One commit. What it waits for is said by its attempt.
 
@@ -163,7 +163,7 @@ class Committer:
             else:
                 result.set_result(None)  # first of all: the caller runs before the tasks that are woken next
             self._perform(attempt.poll(now_ms()))
-            self._settled.pulse()
+        self._context.changes.tell(Change.COMMIT_ENDED)
         return False
 
     def _go_on(
@@ -184,7 +184,7 @@ class Committer:
         supervisor.keep(result, "commit", partial(self.carry_on, attempt, written))
         if not supervisor.is_running:  # all tasks have ended, so nobody carries it on
             attempt.handle(ABANDONED, now_ms())
-            self._settled.pulse()
+            self._context.changes.tell(Change.COMMIT_ENDED)
 
     async def carry_on(self, attempt: CommitAttempt, written: Written | None = None) -> None:
         """Carry a commit on to its end. Raises its error."""
@@ -194,10 +194,10 @@ class Committer:
                 self._perform(step)
                 match step.state:
                     case CommitState.WAITING_ROUND:
-                        self._settled.pulse()  # the rebalance waits for this one no longer
-                        await context.group_changed.wait(step.wake_at_ms)
+                        self._context.changes.tell(Change.COMMIT_ENDED)  # the rebalance waits for this one no longer
+                        await context.changes[Waiter.ROUND].wait(step.wake_at_ms)
                     case CommitState.WAITING_TURN:
-                        await self._settled.wait(step.wake_at_ms)
+                        await context.changes[Waiter.COMMITS].wait(step.wake_at_ms)
                     case CommitState.STALE:
                         await context.link.look_again(attempt.stale_topics, step.wake_at_ms - now_ms())
                         attempt.handle(REFRESHED, now_ms())
@@ -209,7 +209,7 @@ class Committer:
                         await self._exchange(attempt)
         finally:
             attempt.handle(ABANDONED, now_ms())
-            self._settled.pulse()
+            self._context.changes.tell(Change.COMMIT_ENDED)
         self._perform(step)
         if attempt.error is not None:
             self.failures.note(now_ms() - attempt.began_at_ms)
@@ -227,7 +227,7 @@ class Committer:
             if response is not None:
                 self._context.delivery.settle()
                 attempt.handle(Answered(response), now_ms())
-        self._settled.pulse()  # an earlier commit may wait for this one
+        self._context.changes.tell(Change.COMMIT_ENDED)  # an earlier commit may wait for this one
 
     def _limit_ms(self, attempt: CommitAttempt) -> int:
         return min(attempt.until_ms - now_ms(), self._context.config.request_timeout_ms)
@@ -238,8 +238,7 @@ class Committer:
                 case MadeDurable(count, latency_ms):
                     self._context.emit(events.OffsetsCommitted(count, latency_ms))
                     # Records that a rebalance or a stop waits for may be processed now.
-                    self._context.changed.pulse()
-                    self._context.group_changed.pulse()
+                    self._context.changes.tell(Change.COMMITTED)
                 case CoordinatorMoved(why):
                     self._coordinator.lose(why)
                 case CommitAnswered():
