@@ -236,6 +236,7 @@ def test_a_commit_of_nobody_waits_for_no_round_and_is_bound_to_no_ownership(comm
     commits.is_member = False
     attempt = begun(commits)
     member.awaits_round, member.owned = True, {}
+    assert attempt.poll(LATER).state is DUE
     request = attempt.request()
     assert (request.member_id, request.generation_id_or_member_epoch) == ("", -1)
 
