@@ -92,7 +92,7 @@ class Shutdown:
         def wake(_: object) -> None:
             changes.tell(Change.HAND)  # a task that has ended holds nothing
 
-        while self._drain and (holders := self._engine.requests.holders_elsewhere()):
+        while self._drain and (holders := self._engine.requests.holders.elsewhere()):
             for each in holders:
                 each.add_done_callback(wake)
             try:

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from aiogroup.cli.arguments import positive
 from aiogroup.cli.commands import describe, events, groups, lag, members, ranges, reset, tail
 from aiogroup.cli.connecting import add_connection
 
-__all__ = ["make_parser"]
+__all__ = ["TOOLS", "make_parser"]
 
 TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A command line of its own, in the module `room`: `main(arguments, prog)` returns the exit code."""
+
+    room: str
+    purpose: str
+
+
+TOOLS: Final = {
+    "kafka": Tool("aiogroup.devkafka.__main__", "Apache Kafka itself on this machine, for tests: up, down, fetch"),
+    "broker": Tool("aiogroup.embedded.__main__", "the embedded broker, for tests and demos"),
+    "spark": Tool("aiogroup.spark.__main__", "what a group has left to batch jobs: pending, drain, liveness"),
+}
+"""Imported only when they are named."""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -41,6 +58,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _add(of_members, "list", members.add_list, "print them: name, member id, client, host, partitions")
     _add(of_members, "remove", members.add_remove, "take static members out of the group; stop their processes first")
+    for name, tool in TOOLS.items():
+        commands.add_parser(name, help=tool.purpose, add_help=False)
     return parser
 
 

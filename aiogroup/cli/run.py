@@ -9,11 +9,12 @@ import logging
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Final
 
 from aiogroup.cli.commands.versions import versions
 from aiogroup.cli.exits import Exit, NotDoneError, RefusedError
-from aiogroup.cli.parser import make_parser
+from aiogroup.cli.parser import TOOLS, make_parser
 from aiogroup.cli.printing import OutputLostError, output, say, tell
 from aiogroup.errors import AiogroupError, ConfigError, GroupNotFoundError
 
@@ -44,8 +45,11 @@ def telling() -> Iterator[None]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code (`Exit`); wrong arguments end the process, as argparse does it."""
-    parser = make_parser()
-    given = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and (tool := TOOLS.get(words[0])) is not None:
+        code: int = import_module(tool.room).main(words[1:], f"aiogroup {words[0]}")
+        return code
+    given = make_parser().parse_args(words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name must not end the command where it cannot be written

@@ -14,11 +14,12 @@ from aiogroup.devkafka.errors import DevKafkaError
 from aiogroup.devkafka.jars import KAFKA_VERSION, jars, java, spark_jars
 
 USERS = {"alice": "alice-secret"}
+PROG = "python -m aiogroup.devkafka"
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The arguments."""
-    parser = argparse.ArgumentParser(prog="python -m aiogroup.devkafka", description=f"Apache Kafka {KAFKA_VERSION}")
+    parser = argparse.ArgumentParser(prog=prog, description=f"Apache Kafka {KAFKA_VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser("up", help="start Kafka and keep it until interrupted")
     start.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="how many: 1")
@@ -95,9 +96,9 @@ def _fetch() -> None:
         say(f"nodes will start slower, without an ahead-of-time cache: {error}")
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
     """The exit code."""
-    given = make_parser().parse_args(arguments)
+    given = make_parser(prog).parse_args(arguments)
     try:
         if given.command == "up":
             return _up(given)

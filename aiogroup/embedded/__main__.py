@@ -13,12 +13,13 @@ from aiogroup.embedded.machine.static.draft import StaticMembership
 
 FIRST_LINE = "The embedded broker of aiogroup: for tests and demos, not for production, and it is not Kafka."
 LOOK_S = 0.2
+PROG = "python -m aiogroup.embedded"
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The arguments."""
     parser = argparse.ArgumentParser(
-        prog="python -m aiogroup.embedded",
+        prog=prog,
         description=f"{FIRST_LINE} All of it is in memory, on 127.0.0.1 alone, and gone when it ends.",
     )
     parser.add_argument("--nodes", type=count, default=1, metavar="N", help="how many; each has a port of its own: 1")
@@ -47,9 +48,9 @@ def _serve(broker: Broker, topics: list[tuple[str, int]]) -> None:
             say(str(trouble))
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
     """The exit code."""
-    given = make_parser().parse_args(arguments)
+    given = make_parser(prog).parse_args(arguments)
     end_at_signals()
     try:
         say(FIRST_LINE)

@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 COLUMNS = ("TOPIC", "PARTITION", "RANGE", "OFFSETS", "LOG-START-OFFSET", "LOG-END-OFFSET")
 
 
-def make_parser() -> argparse.ArgumentParser:
+PROG = "python -m aiogroup.spark"
+
+
+def make_parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The arguments."""
-    parser = argparse.ArgumentParser(prog="python -m aiogroup.spark", description="What a group has left to batch jobs")
+    parser = argparse.ArgumentParser(prog=prog, description="What a group has left to batch jobs")
     commands = parser.add_subparsers(dest="command", required=True)
     showing = commands.add_parser("pending", help="print what is pending")
     draining = commands.add_parser("drain", help="read them with Spark, and commit them as done")
@@ -116,14 +119,14 @@ class _ProcessError(Exception):
     """The error of `process` in one line; its cause is the whole error."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command and return its exit code.
 
     0 when nothing is pending any more, 1 on an error, 2 for bad arguments (by argparse), 3 when ranges are left, or
     when the group is behind and no token says what is left to jobs, 4 when something has failed (`--on-error
     isolate`), whoever holds the rest.
     """
-    parsed = make_parser().parse_args(arguments)
+    parsed = make_parser(prog).parse_args(arguments)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # an error is printed once, below
     try:
         run = _prepared(parsed)

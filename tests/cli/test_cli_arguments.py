@@ -284,3 +284,18 @@ def test_the_place_of_a_service_may_be_its_state():
     add_events(parser)
     for text in ("http://127.0.0.1:8000/aiogroup", "http://127.0.0.1:8000/aiogroup/state"):
         assert parser.parse_args([text]).url == "http://127.0.0.1:8000/aiogroup"
+
+
+@pytest.mark.parametrize(
+    ("words", "prog"),
+    [
+        (["kafka", "up"], "aiogroup kafka up"),
+        (["broker"], "aiogroup broker"),
+        (["spark", "drain"], "aiogroup spark drain"),
+    ],
+)
+def test_the_other_command_lines_can_be_called_as_commands(words, prog, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: {prog} [-h]")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.parser import make_parser
+from aiogroup.cli.parser import TOOLS, make_parser
 from aiogroup.devkafka.__main__ import make_parser as make_devkafka_parser
 from aiogroup.embedded.__main__ import make_parser as make_embedded_parser
 from aiogroup.spark.__main__ import make_parser as make_spark_parser
@@ -84,6 +84,8 @@ def words_of(text):
 
 def parsed(program, words, capsys):
     """What the parser makes of the words; fails with what it says."""
+    if program == "aiogroup" and words and words[0] in TOOLS:
+        program, words = TOOLS[words[0]].room.removesuffix(".__main__"), words[1:]
     try:
         given = PARSERS[program]().parse_args(words)
     except SystemExit as ended:
@@ -113,6 +115,12 @@ def test_a_line_in_the_text_is_found():
     assert list(command_lines("`aiogroup groups describe GROUP`, not `aiogroup lag`")) == [
         ("aiogroup", ["groups", "describe", "billing"])
     ]
+
+
+@pytest.mark.parametrize("line", ["aiogroup kafka up --port 9092", "aiogroup broker --nodes 3"])
+def test_a_line_of_another_command_line_can_be_typed(line, capsys):
+    ((program, words),) = command_lines(f"```sh\n{line}\n```")
+    parsed(program, words, capsys)
 
 
 @pytest.mark.parametrize("line", ["aiogroup groups --nodes 3", "aiogroup lag", "aiogroup.devkafka start"])
@@ -149,6 +157,9 @@ def commands(program, capsys, *words):
     names = re.findall(r"^    ([a-z]+)(?: |$)", help_of(program, *words, capsys=capsys), re.MULTILINE)
     if not names:
         return [words]
+    if program == "aiogroup" and not words:
+        assert {*TOOLS} < {*names}, "they have parsers of their own"
+        names = [each for each in names if each not in TOOLS]
     return [each for name in names for each in commands(program, capsys, *words, name)]
 
 

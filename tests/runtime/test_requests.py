@@ -14,7 +14,7 @@ from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.subscription import Subscription
 from aiogroup._runtime.context import Context
-from aiogroup._runtime.delivery import requests
+from aiogroup._runtime.delivery import turn
 from aiogroup._runtime.delivery.readers import is_request
 from aiogroup._runtime.delivery.requests import Requests
 from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms
@@ -507,7 +507,7 @@ async def steps_of_the_loop(reading, count):
 async def test_a_request_after_one_that_waited_lets_the_loop_run_by_the_count_of_records(
     monkeypatch, first_count, expected
 ):
-    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(turn, "time", SimpleNamespace(monotonic=lambda: 0.0))
     reading = Reading(0, 1, 2)
     task = await waiting(reading.requests.next())
     reading.put(first_count, number=0)
@@ -520,19 +520,19 @@ async def test_a_request_after_one_that_waited_lets_the_loop_run_by_the_count_of
 
 async def test_a_request_after_one_that_waited_lets_the_loop_run_where_the_application_took_the_whole_turn(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(turn, "time", SimpleNamespace(monotonic=lambda: now[0]))
     reading = Reading(0, 1)
     task = await waiting(reading.requests.next())
     reading.put(1, number=0)
     await task
-    now[0] += requests.TURN_SECONDS
+    now[0] += turn.TURN_SECONDS
     reading.put(1, number=1)
     assert await steps_of_the_loop(reading, 1) == [1]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(16, [0]), (17, [1])])
 async def test_the_records_of_other_kinds_of_requests_count_too(monkeypatch, count, expected):
-    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(turn, "time", SimpleNamespace(monotonic=lambda: 0.0))
     reading = Reading(0)
     task = await waiting(reading.many())
     reading.put(count)
@@ -542,7 +542,7 @@ async def test_the_records_of_other_kinds_of_requests_count_too(monkeypatch, cou
 
 
 async def test_many_slices_of_one_record_let_the_loop_run(monkeypatch):
-    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(turn, "time", SimpleNamespace(monotonic=lambda: 0.0))
     reading = Reading(*range(60))
     for number in range(60):
         reading.put(1, number=number)

@@ -123,9 +123,9 @@ NAMED_OFFSETS = "aiogroup/_runtime/offsets/named_offsets.py"
 BUGS = (
     Bug(
         "lets a second task read on",
-        "aiogroup/_runtime/delivery/requests.py:Requests._check_not_held",
-        "if held is not None: tp, holder",
-        "if False:\n    tp, holder",
+        "aiogroup/_runtime/delivery/holders.py:Holders._check",
+        "for tp, holder in self._of_others(only, who):",
+        "for tp, holder in ():",
         seeds=(0,),
     ),
     Bug(

@@ -176,12 +176,12 @@ class Merged(AsyncIterator[Record[K, V]]):
         requests, merging = running.requests, self._begun(running)
 
         def decode_ahead() -> bool:
-            requests.begin_turn()
-            return merging.decode_ahead(requests.has_time)
+            requests.turn.begin()
+            return merging.decode_ahead(requests.turn.has_time)
 
         def take() -> Record[Any, Any] | None:
             now = now_ms()
-            record = merging.open(now, requests.turn_left_ns(), requests.has_time)
+            record = merging.open(now, requests.turn.left_ns(), requests.turn.has_time)
             running.context.assignment.tally.needs_records = record is None and self._rule.needs_records
             if record is None:
                 self._wait(running, now)
