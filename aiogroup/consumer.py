@@ -409,7 +409,10 @@ class Consumer(Generic[K, V]):
             ValueError, TypeError: not offsets, or no lane delivered up to there. Nothing is sent.
         """
         engine = self._committing()
-        await engine.committing(self._commit(engine, offsets), offsets)
+        if engine.handling is None:
+            await self._commit(engine, offsets)
+        else:
+            await engine.handling.commit(self._commit(engine, offsets), offsets)
 
     async def _commit(self, engine: Engine, offsets: Offsets | None) -> None:
         group = engine.group.needed_for("commit")
@@ -418,7 +421,7 @@ class Consumer(Generic[K, V]):
             assignment = engine.context.assignment
             if self._subscription.is_empty and not (assignment or assignment.failed_commit or self._is_in_callback):
                 raise IllegalStateError("commit: Not subscribed to any topics; what was given up cannot be committed")
-            await group.committer.commit_all(until_ms - now_ms())
+            await group.committer.commit(None, until_ms - now_ms())
         else:
             bound = engine.named_offsets.bind(offsets, self._why_not_assigned)
             await engine.named_offsets.decided(bound, until_ms)
@@ -885,8 +888,11 @@ class Consumer(Generic[K, V]):
 
     def _running(self) -> Engine:
         self._check_loop()
-        self._check_alive()
-        return self._started()
+        engine = self._engine
+        if engine is None or self._stopping is not None or engine.context.inbox.fatal is not None:
+            self._check_alive()
+            return self._started()
+        return engine
 
     def _committing(self) -> Engine:
         """As `_running`. A stop that waits for what the application handles lets it commit that, too."""

@@ -33,6 +33,13 @@ def named(partitions: Collection[TopicPartition], most: int = 8) -> str:
     return f"{', '.join(names)} and {left_count} more" if left_count else ", ".join(names)
 
 
+def of_all_attempts(last: AiogroupError, what: str, attempts_count: int, took_ms: int) -> AiogroupError:
+    """The error to raise when the time for `what` is over: for a time-out of the last attempt it names all of them."""
+    if not isinstance(last, KafkaTimeoutError) or attempts_count <= 1:
+        return last
+    return KafkaTimeoutError(f"{what} was tried {attempts_count} times in {took_ms} ms; the last time {last}")
+
+
 class AiogroupError(Exception):
     """The root of all errors. `retriable`: the same call may succeed later without any change."""
 

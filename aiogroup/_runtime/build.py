@@ -46,6 +46,7 @@ from aiogroup._runtime.offsets.committer import Committer
 from aiogroup._runtime.offsets.leader_offsets import LeaderOffsets
 from aiogroup._runtime.offsets.named_offsets import NamedOffsets
 from aiogroup._runtime.offsets.offset_queries import OffsetQueries
+from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup._runtime.recovery.optional import NoParallelRecovery, ParallelRecoveryOrNone
 from aiogroup.assignors import Assignor, is_cooperative
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig, parse_reset_policy
@@ -68,13 +69,13 @@ def build(
     refresher = Refresher(context, following)
     leader_offsets = LeaderOffsets(context, refresher)
     member = None if config.group_id is None else _Member(context, config.group_id, assignors, following)
-    committer = None if member is None else member.committer
+    commits = None if member is None else member.commits
     recovery: ParallelRecoveryOrNone = NoParallelRecovery()
     if config.enable_parallel_rebalance:
         from aiogroup._runtime.recovery.parallel import ParallelRecovery  # noqa: PLC0415 (few consumers have it)
 
-        recovery = ParallelRecovery(context, refresher, leader_offsets, beside, committer)
-    positions = Positions(context, leader_offsets, committer, recovery.starts)
+        recovery = ParallelRecovery(context, refresher, leader_offsets, beside, commits)
+    positions = Positions(context, leader_offsets, commits, recovery.starts)
     validator = Validator(context, refresher, positions)
     context.link.on_metadata = validator.follow_leaders
     fetchers = Fetchers(context, refresher, assignment, LiveRules(context, positions))
@@ -120,7 +121,7 @@ class _Whose:
 
 
 class _Member:
-    """A member that is built in two steps: `Positions` needs its committer, and the rest of the member needs
+    """A member that is built in two steps: `Positions` needs its commits, and the rest of the member needs
     `Positions`.
     """
 
@@ -136,7 +137,8 @@ class _Member:
         self._context = context
         self._assignors = assignors
         self._coordinator = Coordinator(context, membership)
-        self.committer = Committer(context, self._coordinator, is_member=True)
+        committer = Committer(context, self._coordinator, is_member=True)
+        self.commits = OwnCommits(context, committer)
 
     def in_group(
         self,
@@ -146,16 +148,16 @@ class _Member:
         poll_clock: PollClock,
         refresher: Refresher,
     ) -> Group:
-        context, coordinator, committer = self._context, self._coordinator, self.committer
+        context, coordinator, commits = self._context, self._coordinator, self.commits
         callbacks = Callbacks(context, subscription, coordinator, poll_clock)
-        ownership = Ownership(context, coordinator, committer, callbacks, changes)
+        ownership = Ownership(context, coordinator, commits, callbacks, changes)
         leader = Leader(context, coordinator, self._assignors, self._leadership)
         rounds = ClassicRounds(context, coordinator, leader, self._forms, self._leadership, self._offers)
         default = parse_reset_policy(context.config.auto_offset_reset)
         first_sight = FirstSight(default, of_new=parse_reset_policy(context.config.new_partition_reset))
-        rebalance = Rebalance(context, coordinator, committer, positions, ownership, rounds, first_sight, refresher)
+        rebalance = Rebalance(context, coordinator, commits, positions, ownership, rounds, first_sight, refresher)
         liveness = Liveness(context, coordinator, ownership, poll_clock)
-        return Group(context, subscription, coordinator, committer, liveness, rebalance, poll_clock)
+        return Group(context, subscription, coordinator, commits, liveness, rebalance, poll_clock)
 
 
 def _delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:

@@ -165,9 +165,9 @@ class Context:
         failed. Nor in a task that a callback has started, as one that is not async must to commit, until records are
         given again: then the task may be a worker, and they are its own.
         """
-        return not any(
-            run.number == self.number and (not run.has_returned or run.given_count == self.given_count)
-            for run in _callback_runs.get()
+        runs = _callback_runs.get()
+        return not runs or not any(
+            run.number == self.number and (not run.has_returned or run.given_count == self.given_count) for run in runs
         )
 
     @contextmanager

@@ -82,6 +82,8 @@ class Line:
     """
 
     membership: Member
+    has_news: Callable[[], bool] | None = None
+    """While there is a heartbeat thread: whether it knows something that this loop has not heard yet."""
 
     def __init__(self, context: Surroundings, membership: Member, *, needs: str = "READ") -> None:
         self.membership = membership
@@ -175,7 +177,9 @@ class Line:
         `on_answer` gets the answer in the step that reads it. What it did not take, `exchange` takes as `written`.
         """
         node_id = self.node_id
-        connection = self._context.link.ready(node_id, channel) if self._may_write_at_once() else None
+        # The thread may have learnt that the membership is over.
+        may_write = not self.lock.locked() and (self.has_news is None or not self.has_news())
+        connection = self._context.link.ready(node_id, channel) if may_write else None
         if connection is None:
             return None
         try:
@@ -188,9 +192,6 @@ class Line:
             return None
         connection.take(answer, timeout)
         return Written(node_id, connection, answer, timeout)
-
-    def _may_write_at_once(self) -> bool:
-        return not self.lock.locked()
 
     async def exchange(
         self,
@@ -320,9 +321,8 @@ class Line:
 class Coordinator(Line):
     """Speaks for the group's tasks of the main loop, and wakes the application.
 
-    `on_changed()` is called after every change that the heartbeat thread must know of, `has_news()` says whether that
-    thread knows something that this loop has not heard yet, and `leave_by` has it send LeaveGroup. All are set while
-    there is a thread.
+    `on_changed()` is called after every change that the heartbeat thread must know of, and `leave_by` has it send
+    LeaveGroup. Both are set while there is a thread.
     """
 
     membership: Membership
@@ -330,13 +330,8 @@ class Coordinator(Line):
     def __init__(self, context: Context, membership: Membership) -> None:
         super().__init__(context, membership)
         self.on_changed: Callable[[], None] = lambda: None
-        self.has_news: Callable[[], bool] = lambda: False
         self.leave_by: Callable[[LeaveGroupRequest], Awaitable[None]] | None = None
         self._delivery = context.delivery
-
-    def _may_write_at_once(self) -> bool:
-        # The thread may have learnt that the membership is over.
-        return super()._may_write_at_once() and not self.has_news()
 
     def _on_changed(self) -> None:
         if self.membership.is_rebalancing:

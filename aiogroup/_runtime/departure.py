@@ -14,7 +14,7 @@ from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.loop.stages import Stages
 from aiogroup._runtime.membership.rebalance import Rebalance
-from aiogroup._runtime.offsets.committer import Committer
+from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Departure", "Leaver"]
@@ -39,18 +39,18 @@ class Departure:
         context: Context,
         subscription: Subscription,
         coordinator: Coordinator,
-        committer: Committer,
+        commits: OwnCommits,
         rebalance: Rebalance,
     ) -> None:
         self._context = context
         self._subscription = subscription
         self._coordinator = coordinator
-        self._committer = committer
+        self._commits = commits
         self._rebalance = rebalance
 
     async def come_to_rest(self, stages: Stages) -> None:
         """Wait until no rebalance is under way and no callback is running; no new rebalance begins."""
-        await self._committer.let_commit(self._context.assignment)
+        await self._commits.let_commit(self._context.assignment)
         await stages.run("a join that was running", self._wait_for_join(), stages.left_ms() // 2)
         self._rebalance.is_ending = True
         await stages.run("a callback that was running", self._wait_for_callback(), stages.left_ms())
@@ -59,8 +59,8 @@ class Departure:
         """Commit, call the callbacks and leave the group, when no rebalance runs any more. Returns the offsets that
         could not be committed.
         """
-        self._committer.is_stopping = True
-        self._committer.release()  # the rebalance that held them back was ended with its tasks
+        self._commits.committer.commits.is_stopping = True
+        self._commits.committer.release()  # the rebalance that held them back was ended with its tasks
         if self._subscription.is_manual:
             await stages.run("commit", self._commit(stages))
             not_committed = self._left_over()
@@ -102,16 +102,18 @@ class Departure:
             await self._context.changes[Waiter.LEAVING].wait()
 
     async def _wait_for_commits(self, stages: Stages) -> None:
-        if not await self._committer.settled(stages.left_ms()):
+        if not await self._commits.committer.settled(stages.left_ms()):
             raise TimeoutError
 
     async def _commit(self, stages: Stages) -> None:
         if self._context.config.enable_auto_commit:
-            entries = self._committer.processed(self._context.assignment)
+            entries = self._commits.processed(self._context.assignment)
             if entries:
-                await self._committer.commit(entries, max(1, stages.until_ms - now_ms()), automatic=True)
+                attempt = self._commits.attempt(entries, max(1, stages.until_ms - now_ms()))
+                await self._commits.committer.carry_out(attempt)
 
     def _left_over(self) -> dict[TopicPartition, int]:
         if not self._context.config.enable_auto_commit:
-            return self._committer.failed()  # the application commits by itself: report what failed
-        return {tp: entry.offset for tp, entry in self._committer.processed(self._context.assignment).items()}
+            # The application commits by itself: report what failed.
+            return self._commits.committer.commits.not_durable()
+        return {tp: entry.offset for tp, entry in self._commits.processed(self._context.assignment).items()}

@@ -101,9 +101,6 @@ class Engine:
     def given_many(self, request: Awaitable[Records[Any, Any]]) -> Awaitable[Records[Any, Any]]:
         return request if self.handling is None else self.handling.batch(request)
 
-    def committing(self, request: Awaitable[None], offsets: object) -> Awaitable[None]:
-        return request if self.handling is None else self.handling.commit(request, offsets)
-
     def begin_send(self, topic: str, headers: Headers) -> tuple[Headers, End]:
         """The headers that a dead letter goes with, and what is to be called at its end."""
         return (headers, _nothing) if self.handling is None else self.handling.begin_send(topic, headers)

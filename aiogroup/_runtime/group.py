@@ -44,7 +44,7 @@ from aiogroup._runtime.loop.stages import Stages
 from aiogroup._runtime.membership.liveness import Liveness
 from aiogroup._runtime.membership.rebalance import Rebalance
 from aiogroup._runtime.membership.self_assignment import CommitsLeaving
-from aiogroup._runtime.offsets.committer import Committer
+from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup.errors import ConsumerStoppedError, IllegalOperation
 from aiogroup.structs import TopicPartition
 
@@ -190,13 +190,14 @@ class Group:
         context: Context,
         subscription: Subscription,
         coordinator: Coordinator,
-        committer: Committer,
+        commits: OwnCommits,
         liveness: Liveness,
         rebalance: Rebalance,
         poll_clock: PollClock,
     ) -> None:
         self.coordinator = coordinator
-        self.committer = committer
+        self.committer = commits.committer
+        self._commits = commits
         self._context = context
         self._subscription = subscription
         self._liveness = liveness
@@ -204,7 +205,7 @@ class Group:
         self._membership = coordinator.membership
         self._ownership = rebalance.ownership
         self._poll_clock = poll_clock
-        self._departure = Departure(context, subscription, coordinator, committer, rebalance)
+        self._departure = Departure(context, subscription, coordinator, commits, rebalance)
         self._scopes: list[anyio.CancelScope] = []
         self._has_begun = False
         self._commits_by_itself = False
@@ -281,7 +282,7 @@ class Group:
     def perform(self, effect: GroupEffect) -> None:
         match effect:
             case CommitAs():
-                self.committer.is_member = effect.is_member
+                self.committer.commits.is_member = effect.is_member
             case BeginMembership():
                 self._begin()
             case BeginAutoCommit():
@@ -313,13 +314,13 @@ class Group:
     def _begin_auto_commit(self) -> None:
         if self._context.config.enable_auto_commit and not self._commits_by_itself:
             self._commits_by_itself = True
-            self._scopes.append(self._context.supervisor.spawn("committer", self.committer.run))
+            self._scopes.append(self._context.supervisor.spawn("committer", self._commits.run))
 
     def topics_led(self) -> frozenset[str]:
         return self._membership.topics_led if self._has_begun else frozenset()
 
     def commit_leaving(self, partitions: Iterable[Partition]) -> None:
-        self.committer.commit_leaving(partitions)
+        self._commits.commit_leaving(partitions)
 
     # Life.
 
@@ -337,7 +338,7 @@ class Group:
             await context.changes[Waiter.REQUESTS].wait(until_ms)
 
     def health(self, now: int) -> GroupHealth:
-        why_held = self.committer.why_held
+        why_held = self._commits.why_held
         held = tuple(each.tp for each in self._context.assignment if Bar.HELD in each.bars) if why_held else ()
         if self._subscription.is_manual:
             return GroupHealth(held=held, why_held=why_held)

@@ -15,7 +15,7 @@ from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.remedies import NOT_READY
 from aiogroup._core.offsets.commit_order import Commit
 from aiogroup._core.offsets.commit_plan import CommitEntry, Committed
-from aiogroup._core.offsets.commit_request import Again, Durable, codes_of, commit_request, verdict_of
+from aiogroup._core.offsets.commit_request import Again, codes_of, commit_request, verdict_of
 from aiogroup._core.offsets.committed_request import BY_NAME
 from aiogroup._core.protocol.errors import ErrorCode, lookup
 from aiogroup._core.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
@@ -223,12 +223,14 @@ class Asking:
             codes = codes_of(answer, commit)
             last: dict[TopicPartition, AiogroupError] = {}
             for tp in commit.sent:
-                verdict = verdict_of(codes.get(tp, -1), tp, group_id, is_member=False, is_gone=False)
+                if not (code := codes.get(tp, -1)):
+                    del commit.pending[tp]
+                    continue
+                verdict = verdict_of(code, tp, group_id, is_member=False, is_gone=False)
                 if isinstance(verdict, Again):
                     last[tp] = verdict.error
-                    continue
-                del commit.pending[tp]
-                if not isinstance(verdict, Durable):
+                else:
+                    del commit.pending[tp]
                     refused[tp] = verdict.error
             if not commit.pending or not await retries.back_off():
                 return refused | last

@@ -20,7 +20,7 @@ from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.offsets import committer
+from aiogroup._runtime.offsets import own_commits
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take, take_batch, turns, values
 
@@ -431,7 +431,7 @@ async def test_the_retry_of_an_older_commit_does_not_overwrite_a_newer_one(make_
 
 
 async def test_offsets_of_a_self_assigned_partition_are_committed_again_as_they_are(make_place, monkeypatch):
-    monkeypatch.setattr(committer, "REFRESH_MS", 300)
+    monkeypatch.setattr(own_commits, "REFRESH_MS", 300)
     place, ears = make_place(), Ears()
     await place.produce(range(3))
     async with place.consumer(**MANUAL) as consumer:

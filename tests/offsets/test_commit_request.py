@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup._core.offsets.commit_request import AboutMembership, Again, Durable, Refused, refusal_of, verdict_of
+from aiogroup._core.offsets.commit_request import AboutMembership, Again, Refused, refusal_of, verdict_of
 from aiogroup._core.protocol.errors import ErrorCode as E
 from aiogroup.errors import (
     BrokerError,
@@ -21,10 +21,6 @@ ABOUT_THE_MEMBER = (E.REBALANCE_IN_PROGRESS, E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENE
 
 def verdict(code, *, is_member=True, is_gone=False):
     return verdict_of(code, ORDERS, "billing", is_member=is_member, is_gone=is_gone)
-
-
-def test_no_error_makes_it_durable():
-    assert verdict(E.NONE) == Durable()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +70,6 @@ def test_what_no_repetition_helps_is_refused(code, is_gone, kind, text):
 
 def test_a_deleted_topic_is_no_reason_where_the_code_says_something_else():
     assert isinstance(verdict(E.NOT_COORDINATOR, is_gone=True), Again)
-    assert verdict(E.NONE, is_gone=True) == Durable()
 
 
 def test_one_error_names_all_topics_that_may_not_be_read():

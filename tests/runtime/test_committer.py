@@ -22,7 +22,8 @@ from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Written
 from aiogroup._runtime.loop.clock import Signal, sleep_ms
 from aiogroup._runtime.net.link import Link
-from aiogroup._runtime.offsets.committer import REFRESH_MS, Committer
+from aiogroup._runtime.offsets.committer import Committer
+from aiogroup._runtime.offsets.own_commits import REFRESH_MS, OwnCommits
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     BrokerError,
@@ -36,7 +37,8 @@ from tests.support.records import assigned, tp
 
 
 class FakeCoordinator:
-    """Takes commits as a broker would: keeps them, and answers with `codes` in turn, then with `code`.
+    """Takes commits as a broker would: keeps them, and answers with `codes` in turn, then with `code`, which may be one
+    for each partition.
 
     If it is connected, the first attempt of each commit is written at once.
     """
@@ -95,14 +97,17 @@ class FakeCoordinator:
             OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=tuple(
-                    OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions
+                    OffsetCommitResponsePartition(
+                        each.partition_index, code.get(each.partition_index, 0) if isinstance(code, dict) else code
+                    )
+                    for each in topic.partitions
                 ),
             )
             for topic in message.topics
         )
         return OffsetCommitResponse(throttle_time_ms=self.throttle_ms, topics=topics)
 
-    async def report(self, fact):
+    def handle(self, fact):
         self.member.report(fact)
         self.changes.tell(Change.MEMBER)
 
@@ -122,6 +127,7 @@ class Committing:
         self.member = Member()
         self.coordinator = FakeCoordinator(self.member, changes, is_connected=is_connected)
         self.committer = Committer(self.context, self.coordinator, is_member=is_member)
+        self.own = OwnCommits(self.context, self.committer)
 
     def entries(self, offset=5):
         return {
@@ -192,7 +198,7 @@ async def test_an_answer_for_a_self_assigned_partition_says_nothing_of_a_later_o
         committing.assignment.remove([tp(0), tp(1)])
         committing.assignment.add({each.tp: each.reset.policy for each in committing.partitions})
 
-    committing.committer.is_member = False
+    committing.committer.commits.is_member = False
     committing.coordinator.before_writing = come_back
     await committing.committer.commit(committing.entries(), 1_000)
     assert committing.sent() == [{tp(0): 5}, {tp(1): 5}]
@@ -320,6 +326,22 @@ async def test_an_older_commit_is_not_done_before_the_later_one_is(committing):
     await later
 
 
+async def test_an_older_commit_is_done_as_soon_as_a_later_one_has_committed_its_partition(committing):
+    committing.member.to_stable()
+    first = {tp(0): committing.entries(2)[tp(0)]}
+    committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS] * 3
+    older = await begun(committing, first)
+    await begun(committing, first)
+    await sleep_ms(120)  # the older one waits for its turn now, and the other one for its backoff
+    committing.coordinator.code = {1: E.COORDINATOR_LOAD_IN_PROGRESS}
+    later = await begun(committing, committing.entries(5))
+    await sleep_ms(20)
+    assert older.done()
+    assert not later.done()
+    committing.coordinator.code = 0
+    await later
+
+
 async def test_an_older_commit_goes_on_when_the_later_one_failed(committing):
     committing.member.to_stable()
     committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS, E.INVALID_COMMIT_OFFSET_SIZE]
@@ -348,10 +370,10 @@ async def test_auto_commit_does_not_follow_a_commit_on_its_way_with_less(committ
         partition.ledger.deliver(range(8), 8)
         partition.ledger.process_below(7)
     by_hand = await begun(committing, committing.entries(8))
-    assert await committing.committer.commit_processed(committing.partitions, 1_000)
+    assert await committing.own.commit_processed(committing.partitions, 1_000)
     await by_hand
     assert offsets_sent(committing) == [8]
-    assert await committing.committer.commit_processed(committing.partitions, 1_000)
+    assert await committing.own.commit_processed(committing.partitions, 1_000)
     assert offsets_sent(committing) == [8]
 
 
@@ -360,7 +382,7 @@ async def test_auto_commit_follows_a_commit_on_its_way_when_a_seek_came_between(
     by_hand = await begun(committing, committing.entries(8))
     for partition in committing.partitions:
         partition.start_at(3)
-    assert await committing.committer.commit_processed(committing.partitions, 1_000)
+    assert await committing.own.commit_processed(committing.partitions, 1_000)
     await by_hand
     assert offsets_sent(committing) == [8, 3]
 
@@ -385,7 +407,7 @@ async def test_offsets_that_do_not_change_are_committed_again_where_no_group_kee
     (partition,) = committing.partitions
     partition.start_at(5, leader_epoch=7)
     partition.committed = Committed(5, "mine")
-    committing.supervisor.spawn("committer", committing.committer.run)
+    committing.supervisor.spawn("committer", committing.own.run)
     await sleep_ms(2 * REFRESH_MS + 10_000)
     answered = [each for message in committing.coordinator.written for each in message.topics[0].partitions]
     assert [(each.committed_offset, each.committed_metadata, each.committed_leader_epoch) for each in answered] == sent
@@ -395,7 +417,7 @@ async def test_offsets_that_do_not_change_are_committed_again_where_no_group_kee
 async def test_what_was_never_committed_is_not_committed_again():
     committing = Committing(0, is_member=False)
     await committing.supervisor.start()
-    committing.supervisor.spawn("committer", committing.committer.run)
+    committing.supervisor.spawn("committer", committing.own.run)
     await sleep_ms(2 * REFRESH_MS)
     assert committing.coordinator.written == []
     await committing.supervisor.close()
@@ -409,11 +431,11 @@ async def test_the_text_of_an_explicit_commit_is_known_afterwards(committing):
 
 
 async def test_a_commit_that_was_nobodys_is_not_sent_again_after_a_members(committing):
-    committing.committer.is_member = False
+    committing.committer.commits.is_member = False
     committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS]
     nobodys = await begun(committing, committing.entries(8))
     committing.assignment.remove([tp(0), tp(1)])
-    committing.committer.is_member = True
+    committing.committer.commits.is_member = True
     committing.member.to_stable()
     committing.partitions = committing.assignment.add({each.tp: each.reset.policy for each in committing.partitions})
     await committing.committer.commit(committing.entries(5), 10_000)
@@ -430,7 +452,7 @@ async def test_a_commit_that_is_refused_because_all_tasks_have_ended_is_under_wa
         each.start_at(5)
     await committing.supervisor.close()
     if is_in_background:
-        committing.committer.commit_leaving(committing.partitions)
+        committing.own.commit_leaving(committing.partitions)
     else:
         with pytest.raises(ConsumerStoppedError):
             await committing.committer.commit(committing.entries(), 1_000)
@@ -445,7 +467,7 @@ async def test_a_mistake_of_ours_in_a_commit_that_nobody_waits_for_ends_all_task
     for each in committing.partitions:
         each.start_at(5)
     committing.coordinator.before_writing = break_down
-    committing.committer.commit_leaving(committing.partitions)
+    committing.own.commit_leaving(committing.partitions)
     await sleep_ms(10)
     assert isinstance(committing.supervisor.failure, ZeroDivisionError)
 

@@ -26,6 +26,7 @@ from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.offsets.committer import Committer
 from aiogroup._runtime.offsets.leader_offsets import LeaderOffsets
+from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import TopicAuthorizationError
 from aiogroup.structs import TopicPartition
@@ -133,7 +134,8 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
         partition.start_at(offset, was_reset=True)
         partition.bar(Bar.HELD)
 
-    async def send(entries, _timeout):
+    async def send(attempt):
+        entries = attempt.commit.pending
         committed.append({each.partition: entry.offset for each, entry in entries.items()})
         if len(committed) == 1:
             first.start_at(5, was_reset=True)  # out of range again, and looked up again
@@ -143,8 +145,9 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
             context.assignment[each].committed = Committed(entry.offset)
 
     committer = Committer(context, SimpleNamespace(membership=None), is_member=False)
-    committer.finish = lambda commit, timeout, **_: send(commit.pending, timeout)
-    positions = asyncio.create_task(Positions(context, leader_offsets, committer).run())
+    committer.carry_out = send
+    commits = OwnCommits(context, committer)
+    positions = asyncio.create_task(Positions(context, leader_offsets, commits).run())
     await eventually(lambda: Bar.HELD not in first.bars)
     positions.cancel()
     assert committed[0] == {0: 10, 1: 20}

@@ -114,7 +114,7 @@ def plant(bug):
 
 CLASSIC = "aiogroup/_core/membership/classic/machine.py"
 REMEDIES = "aiogroup/_core/membership/remedies.py"
-COMMITTER = "aiogroup/_runtime/offsets/committer.py"
+COMMIT_ATTEMPT = "aiogroup/_core/offsets/commit_attempt.py"
 COORDINATOR = "aiogroup/_runtime/coordinator.py"
 REBALANCE = "aiogroup/_runtime/membership/rebalance.py"
 OWNERSHIP = "aiogroup/_runtime/membership/ownership.py"
@@ -153,14 +153,14 @@ BUGS = (
         more=(
             # It waits for the next generation instead of being dropped with the old one.
             (
-                f"{COMMITTER}:Committer._drop_not_owned",
-                "is_lost = not membership.identity.is_member",
-                "if self._must_wait():\n    return\nis_lost = not membership.identity.is_member",
+                f"{COMMIT_ATTEMPT}:CommitAttempt._drop_not_owned",
+                "is_lost = not commits.membership.identity.is_member",
+                "if commits.must_wait:\n    return\nis_lost = not commits.membership.identity.is_member",
             ),
             (
-                f"{COMMITTER}:Committer._must_wait",
-                "return self._is_held_back or",
-                "return not self._coordinator.identity.is_member or",
+                f"{COMMIT_ATTEMPT}:Commits.must_wait",
+                "return self.is_held_back or",
+                "return not self.membership.identity.is_member or",
             ),
         ),
     ),
@@ -231,8 +231,8 @@ BUGS = (
     Bug(
         "joins before it commits",
         f"{OWNERSHIP}:Ownership._revoke",
-        "await self._committer.commit_processed(leaving, until_ms - now_ms())",
-        "await self._committer.commit_processed([], until_ms - now_ms())",
+        "await self._commits.commit_processed(leaving, until_ms - now_ms())",
+        "await self._commits.commit_processed([], until_ms - now_ms())",
         ("quick", "late"),
         (9,),
     ),
@@ -310,16 +310,16 @@ BUGS = (
     ),
     Bug(
         "commits outside of a generation",
-        f"{COMMITTER}:Committer._drop_not_owned",
-        "is_lost = not membership.identity.is_member and not self._must_wait()",
+        f"{COMMIT_ATTEMPT}:CommitAttempt._drop_not_owned",
+        "is_lost = not commits.membership.identity.is_member and not commits.must_wait",
         "is_lost = False",
         ("aimed",),
         (469,),
     ),
     Bug(
         "commits while it joins",
-        f"{COMMITTER}:Committer._must_wait",
-        "return self._is_held_back or self._coordinator.membership.awaits_round",
+        f"{COMMIT_ATTEMPT}:Commits.must_wait",
+        "return self.is_held_back or self.membership.awaits_round",
         "return False",
         ("quick",),
         (101,),
@@ -359,8 +359,8 @@ BUGS = (
     ),
     Bug(
         "commits by name what was read of a topic that is deleted",
-        f"{COMMITTER}:_at_most",
-        "return None if commit.pending.keys() <= commit.topic_ids.keys() else BY_NAME",
+        f"{COMMIT_ATTEMPT}:CommitAttempt.at_most",
+        "return None if self.commit.pending.keys() <= self.commit.topic_ids.keys() else BY_NAME",
         "return BY_NAME",
         ("recreated",),
         (74,),
@@ -423,9 +423,9 @@ TESTED_BUGS = (
     Bug(
         "gives a partition up before what was begun to be committed is settled",
         f"{OWNERSHIP}:Ownership._revoke",
-        "await self._committer.settled(until_ms - now_ms())",
+        "await self._commits.committer.settled(until_ms - now_ms())",
         "pass",
-        more=((f"{OWNERSHIP}:Ownership._revoke", "await self._committer.let_commit(leaving)", "pass"),),
+        more=((f"{OWNERSHIP}:Ownership._revoke", "await self._commits.let_commit(leaving)", "pass"),),
         tests="tests/kafka/test_acks_then_commit.py",
     ),
     Bug(

@@ -13,7 +13,7 @@ from aiogroup._core.fetching.lane import Bar, Lane, LaneTally
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.offsets.commit_errors import recreated_error
 from aiogroup._core.offsets.commit_order import Commit
-from aiogroup._core.offsets.commit_plan import CommitEntry
+from aiogroup._core.offsets.commit_plan import CommitEntry, Committed
 from aiogroup.config import ResetPolicy
 from aiogroup.structs import TopicPartition
 
@@ -190,3 +190,17 @@ class Assignment(LaneTable[Partition]):
         """Whether the partition has been ours without interruption since the ownership with this number began."""
         partition = self._lanes.get(tp)
         return partition is not None and partition.ownership == ownership
+
+    def note_durable(self, tp: TopicPartition, entry: CommitEntry) -> None:
+        """The offset is committed. The caller has settled the delivery."""
+        partition = self._lanes.get(tp)
+        if partition is not None and partition.ownership == entry.ownership:
+            partition.committed = Committed(entry.offset, entry.metadata, entry.leader_epoch)
+            partition.lanes.note_durable(entry)
+
+    def shorter(self, tp: TopicPartition, entry: CommitEntry) -> CommitEntry | None:
+        """The same commit with a shorter token (KIP-333), after the coordinator refused its length; `None`: it has
+        none.
+        """
+        partition = self._lanes.get(tp)
+        return None if partition is None else partition.lanes.shorter(entry)

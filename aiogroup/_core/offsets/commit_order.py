@@ -39,7 +39,7 @@ class Commit:
     """
 
     __slots__ = (
-        "is_member", "is_over", "not_owned", "pending", "recreated", "refused", "sent", "sent_as", "stale", "topic_ids",
+        "is_member", "not_owned", "pending", "recreated", "refused", "sent", "sent_as", "stale", "topic_ids",
         "tps", "unwritten_count",
     )  # fmt: skip
 
@@ -47,7 +47,6 @@ class Commit:
         self.tps = frozenset(entries)
         self.pending = dict(entries)
         self.is_member = True
-        self.is_over = False
         self.sent: dict[TopicPartition, CommitEntry] = {}
         self.sent_as = Identity("")
         self.topic_ids: dict[TopicPartition, UUID] = {}
@@ -138,7 +137,6 @@ class CommitOrder:
                 del earlier.pending[tp]
 
     def end(self, commit: Commit) -> None:
-        commit.is_over = True
         for tp in commit.tps:
             self._commits[tp].remove(commit)
             if not self._commits[tp]:

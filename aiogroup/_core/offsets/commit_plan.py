@@ -80,5 +80,9 @@ def entries_of(
     because a restart would find another one. Any other position from which no record came yet, and which was never
     committed, is sent only with `unmoved`.
     """
-    found = {each.tp: each.lanes.entry(delivered=delivered, unmoved=unmoved, again=again) for each in partitions}
-    return {tp: entry for tp, entry in found.items() if entry is not None}
+    entries = {}
+    for each in partitions:
+        entry = each.lanes.entry(delivered=delivered, unmoved=unmoved, again=again)
+        if entry is not None:
+            entries[each.tp] = entry
+    return entries

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import groupby
 from typing import TypeAlias
 
 from aiogroup._core.cluster import NO_ID
@@ -32,7 +31,6 @@ from aiogroup.structs import TopicPartition
 __all__ = [
     "AboutMembership",
     "Again",
-    "Durable",
     "Refused",
     "Verdict",
     "codes_of",
@@ -46,52 +44,45 @@ def commit_request(commit: Commit, who: Identity) -> OffsetCommitRequest:
     """The request for `commit.sent`: under the member's generation, or without a membership under none."""
     if not commit.is_member:
         who = Identity(who.group_id)
+    ids = {}
+    for tp, topic_id in commit.topic_ids.items():
+        ids[tp.topic] = topic_id
+    partitions: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for tp in sorted(commit.sent):
+        entry = commit.sent[tp]
+        partitions.setdefault(tp.topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=entry.offset,
+                committed_leader_epoch=entry.leader_epoch,
+                committed_metadata=entry.metadata,
+            )
+        )
+    topics = []
+    for topic, of_topic in partitions.items():
+        topics.append(OffsetCommitRequestTopic(topic, ids.get(topic, NO_ID), tuple(of_topic)))
     return OffsetCommitRequest(
         group_id=who.group_id,
         generation_id_or_member_epoch=who.generation,
         member_id=who.member_id,
         group_instance_id=who.instance_id,
-        topics=_by_topic(commit),
-    )
-
-
-def _by_topic(commit: Commit) -> tuple[OffsetCommitRequestTopic, ...]:
-    entries = commit.sent
-    ids = {tp.topic: topic_id for tp, topic_id in commit.topic_ids.items()}
-    return tuple(
-        OffsetCommitRequestTopic(
-            name=topic,
-            topic_id=ids.get(topic, NO_ID),
-            partitions=tuple(
-                OffsetCommitRequestPartition(
-                    partition_index=tp.partition,
-                    committed_offset=entries[tp].offset,
-                    committed_leader_epoch=entries[tp].leader_epoch,
-                    committed_metadata=entries[tp].metadata,
-                )
-                for tp in of_topic
-            ),
-        )
-        for topic, of_topic in groupby(sorted(entries), key=lambda tp: tp.topic)
+        topics=tuple(topics),
     )
 
 
 def codes_of(response: OffsetCommitResponse, commit: Commit) -> dict[TopicPartition, int]:
     """The error codes by partition; since version 10 the answer names topics by their ids."""
-    names = {topic_id: tp.topic for tp, topic_id in commit.topic_ids.items()}
-    return {
-        TopicPartition(topic.name or names.get(topic.topic_id, ""), each.partition_index): each.error_code
-        for topic in response.topics
-        for each in topic.partitions
-    }
+    names, codes = {}, {}
+    for tp, topic_id in commit.topic_ids.items():
+        names[topic_id] = tp.topic
+    for topic in response.topics:
+        name = topic.name or names.get(topic.topic_id, "")
+        for each in topic.partitions:
+            codes[TopicPartition(name, each.partition_index)] = each.error_code
+    return codes
 
 
-# What the answer says about one partition.
-
-
-@dataclass(frozen=True, slots=True)
-class Durable:
-    """The offset is committed."""
+# What an error code says about one partition.
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +108,17 @@ class Refused:
     error: AiogroupError
 
 
-Verdict: TypeAlias = Durable | Again | AboutMembership | Refused
+Verdict: TypeAlias = Again | AboutMembership | Refused
 
 
 def verdict_of(code: int, tp: TopicPartition, group_id: str, *, is_member: bool, is_gone: bool) -> Verdict:
-    """The verdict on a partition with this code in the answer.
+    """The verdict on a partition with this error code in the answer.
 
     `is_member`: the request was sent under a generation. `is_gone`: the metadata says that there is no such topic, when
     only a coordinator whose metadata is old says so.
     """
     row = lookup(code)
     match remedy_for(Rpc.OFFSET_COMMIT, code):
-        case Remedy.PROCEED:
-            return Durable()
         case Remedy.REFRESH if is_gone:
             return Refused(BrokerError(code, row.name, f"commit of {tp}: the topic is deleted"))
         case Remedy.RETRY | Remedy.REFRESH | Remedy.REDISCOVER as remedy:

@@ -23,8 +23,8 @@ from aiogroup._core.telemetry.counts import FETCH_FAILED
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.loop.clock import now_ms, wall_ms
 from aiogroup._runtime.loop.retries import Retries
-from aiogroup._runtime.offsets.committer import Committer
 from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Offsets
+from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup.config import FROM_EARLIEST, ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, TopicAuthorizationError, named
 from aiogroup.structs import TopicPartition
@@ -54,18 +54,18 @@ class LaneStarts(Protocol):
 
 
 class Positions:
-    """`committer` is `None` without a group: then every position comes from the policy."""
+    """`commits` is `None` without a group: then every position comes from the policy."""
 
     def __init__(
         self,
         context: Context,
         offsets: LeaderOffsets,
-        committer: Committer | None,
+        commits: OwnCommits | None,
         recoveries: LaneStarts | None = None,
     ) -> None:
         self._context = context
         self._offsets = offsets
-        self._committer = committer
+        self._commits = commits
         self._policy = parse_reset_policy(context.config.auto_offset_reset)
         self._new_policy = parse_reset_policy(context.config.new_partition_reset)
         # Partitions that are being looked up, with their `changes_count` at the request.
@@ -81,7 +81,7 @@ class Positions:
     @property
     def is_committed_at_once(self) -> bool:
         """Whether a position that is not committed must be committed before the first delivery from it."""
-        return self._committer is not None and self._context.config.enable_auto_commit
+        return self._commits is not None and self._context.config.enable_auto_commit
 
     async def run(self) -> None:
         """Look up missing positions whenever there are some."""
@@ -94,7 +94,7 @@ class Positions:
             # A rebalance looks up the positions of its own partitions.
             wanted = [each for each in missing if not self._is_asked(each)]
             if not wanted:
-                if self._committer is None or not self._committer.is_adopting:  # the rebalance tells its own at its end
+                if self._commits is None or not self._commits.is_adopting:  # the rebalance tells its own at its end
                     self._context.totals.tell()
                 await self._context.changes[Waiter.POSITIONS].wait(again_at_ms)
                 continue
@@ -112,11 +112,11 @@ class Positions:
     async def _commit_held(self) -> int | None:
         """Commit the positions of held partitions. Returns when to try again if that failed and may succeed later."""
         held = [each for each in self._context.assignment if Bar.HELD in each.bars]
-        if not held or self._committer is None or self._committer.is_adopting:
+        if not held or self._commits is None or self._commits.is_adopting:
             return None
         if now_ms() < self._hold_until_ms:
             return self._hold_until_ms
-        if await self._committer.commit_held(held, self._context.config.request_timeout_ms // 3):
+        if await self._commits.commit_held(held, self._context.config.request_timeout_ms // 3):
             self._held_count = 0
         else:
             self._held_count += 1
@@ -175,9 +175,9 @@ class Positions:
         asked = self._ask(partitions)
         found: Mapping[TopicPartition, Committed | None] = {}
         refusal: TopicAuthorizationError | None = None
-        while asked and self._committer is not None:
+        while asked and self._commits is not None:
             try:
-                found = await self._committer.committed.fetch(asked, until_ms)
+                found = await self._commits.committer.committed.fetch(asked, until_ms)
                 break
             except TopicAuthorizationError as error:  # other topics do not wait for an ACL
                 if error.topics.isdisjoint(tp.topic for tp in asked):

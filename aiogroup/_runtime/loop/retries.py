@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiogroup._runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms
 from aiogroup.config import ConsumerConfig
-from aiogroup.errors import AiogroupError, KafkaTimeoutError
+from aiogroup.errors import AiogroupError, of_all_attempts
 
 __all__ = ["Retries"]
 
@@ -33,8 +33,5 @@ class Retries:
         self._failures_count = 0
 
     def last_error(self, what: str, last: AiogroupError) -> AiogroupError:
-        """The error to raise when the time is over: for a time-out of the last attempt it names all of them."""
-        if not isinstance(last, KafkaTimeoutError) or self._failures_count <= 1:
-            return last
-        took_ms = now_ms() - self.began_at_ms
-        return KafkaTimeoutError(f"{what} was tried {self._failures_count} times in {took_ms} ms; the last time {last}")
+        """The error to raise when the time is over."""
+        return of_all_attempts(last, what, self._failures_count, now_ms() - self.began_at_ms)

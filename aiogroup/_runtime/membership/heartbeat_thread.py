@@ -217,7 +217,7 @@ class HeartbeatThread:
             await self._failed.wait()
         finally:
             coordinator.on_changed, coordinator.leave_by = lambda: None, None
-            coordinator.has_news = lambda: False
+            coordinator.has_news = None
             self._context.link.on_brokers = lambda: None
             self.end()
             with anyio.CancelScope(shield=True), suppress(TimeoutError):

@@ -27,7 +27,7 @@ from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
 from aiogroup._runtime.membership.callbacks import Callbacks
-from aiogroup._runtime.offsets.committer import Committer
+from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup.structs import TopicPartition
 
 __all__ = ["COMMIT_BEFORE_JOIN_MS", "Ownership", "Still"]
@@ -44,7 +44,7 @@ class Ownership:
         self,
         context: Context,
         coordinator: Coordinator,
-        committer: Committer,
+        commits: OwnCommits,
         callbacks: Callbacks,
         changes: AssignmentChanges,
     ) -> None:
@@ -58,7 +58,7 @@ class Ownership:
         """How long rebalances have waited for what the application held, by their reason."""
         self._context = context
         self._coordinator = coordinator
-        self._committer = committer
+        self._commits = commits
         self._changes = changes
         self._revoking: frozenset[TopicPartition] = frozenset()
         self._dropped: frozenset[TopicPartition] = frozenset()
@@ -126,13 +126,13 @@ class Ownership:
             if not still():
                 return False
             if is_in_time:
-                await self._committer.let_commit(leaving)
+                await self._commits.let_commit(leaving)
                 await self.callbacks.revoked(tps)
             until_ms = now_ms() + min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
             if self._context.config.enable_auto_commit:
-                await self._committer.commit_processed(leaving, until_ms - now_ms())
+                await self._commits.commit_processed(leaving, until_ms - now_ms())
             # What the application has begun to commit in this ownership can be committed in no later one.
-            await self._committer.settled(until_ms - now_ms())
+            await self._commits.committer.settled(until_ms - now_ms())
             await checkpoint_if_cancelled()
             if not is_in_time:
                 await self._lose_late(frozenset(tps), leaving)
@@ -140,7 +140,7 @@ class Ownership:
         finally:
             self._revoking = frozenset()
         assignment.failed_commit |= self._context.delivery.in_hand().keys() & set_aside
-        processed = self._committer.processed([each for each in leaving if each.has_processed])
+        processed = self._commits.processed([each for each in leaving if each.has_processed])
         uncommitted = tuple(sorted(processed))
         if uncommitted and not self._context.config.enable_auto_commit:
             self._context.emit(events.UncommittedAtRevoke(uncommitted))

@@ -26,7 +26,7 @@ from aiogroup._runtime.fetching.positions import LOOK_UP, Positions
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.membership.ownership import COMMIT_BEFORE_JOIN_MS, Ownership, Still
 from aiogroup._runtime.metadata.refresher import Refresher
-from aiogroup._runtime.offsets.committer import Committer
+from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup.errors import AiogroupError, TopicAuthorizationError
 
 __all__ = ["GroupProtocol", "Rebalance"]
@@ -53,7 +53,7 @@ class Rebalance:
         self,
         context: Context,
         coordinator: Coordinator,
-        committer: Committer,
+        commits: OwnCommits,
         positions: Positions,
         ownership: Ownership,
         protocol: GroupProtocol,
@@ -62,7 +62,7 @@ class Rebalance:
     ) -> None:
         self._context = context
         self._coordinator = coordinator
-        self._committer = committer
+        self._commits = commits
         self._positions = positions
         self._protocol = protocol
         self.ownership = ownership
@@ -137,7 +137,7 @@ class Rebalance:
             return
         limit_ms = min(config.request_timeout_ms, config.effective_rebalance_timeout_ms) // 3
         try:
-            found = await self._committer.committed.fetch(None, now_ms() + limit_ms)
+            found = await self._commits.committer.committed.fetch(None, now_ms() + limit_ms)
             committed = {tp.topic for tp, each in found.items() if each is not None}
         except AiogroupError as error:  # JoinGroup says the same if it lasts; in doubt no record is passed over
             self._context.emit_rebalance_failed(f"what the group has committed is not known: {error}")
@@ -149,10 +149,10 @@ class Rebalance:
 
         Kept partitions can still be committed: commits that begin from here on wait until the round is decided.
         """
-        config, committer = self._context.config, self._committer
+        config, committer = self._context.config, self._commits.committer
         if keeps and config.enable_auto_commit:
             timeout = min(COMMIT_BEFORE_JOIN_MS, config.effective_rebalance_timeout_ms)
-            await committer.commit_processed(self._context.assignment, timeout)
+            await self._commits.commit_processed(self._context.assignment, timeout)
         if keeps:
             committer.hold_back()
         try:
@@ -211,7 +211,7 @@ class Rebalance:
             why = f.Why(f.Reason.COOPERATIVE, f"gave up {len(change.revoked)} partitions for others")
             await self._coordinator.report(f.RejoinWanted(why))
         if still():
-            await self._committer.commit_held(added, self._context.config.request_timeout_ms // 3)
+            await self._commits.commit_held(added, self._context.config.request_timeout_ms // 3)
         if still():
             for partition in added:
                 partition.lift(Bar.NEW)

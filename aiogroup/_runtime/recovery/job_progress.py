@@ -15,7 +15,7 @@ from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Line
 from aiogroup._runtime.loop.clock import now_ms, sleep_ms
 from aiogroup._runtime.offsets.committed import CommittedOffsets
-from aiogroup._runtime.offsets.committer import Committer
+from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup._runtime.recovery.catch_up import CatchUp
 from aiogroup.errors import AiogroupError
 
@@ -28,12 +28,12 @@ SECOND_LOG: Final = "reading the second commit log"
 
 class SecondLog:
     """Reads the second commit log. `coordinator` speaks to that of its group, which this consumer never joins. What it
-    says is committed by `committer`, as that of the group.
+    says is committed by `commits`, as that of the group.
     """
 
-    def __init__(self, context: Context, coordinator: Line, catch_up: CatchUp, committer: Committer | None) -> None:
+    def __init__(self, context: Context, coordinator: Line, catch_up: CatchUp, commits: OwnCommits | None) -> None:
         self._context = context
-        self._committer = committer
+        self._commits = commits
         self._committed = CommittedOffsets(context, coordinator)
         self._catch_up = catch_up
 
@@ -64,6 +64,6 @@ class SecondLog:
                         done = found.get(tp)
                         lanes.fold(None if done is None else read_done(done.metadata, lanes.book.log_id))
                 self._catch_up.wanted.pulse()
-            if self._committer is not None:
-                await self._committer.commit_folded(self._context.assignment, self._context.config.request_timeout_ms)
+            if self._commits is not None:
+                await self._commits.commit_folded(self._context.assignment, self._context.config.request_timeout_ms)
             await sleep_ms(LOOK_MS)

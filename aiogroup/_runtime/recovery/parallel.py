@@ -11,8 +11,8 @@ from aiogroup._runtime.coordinator import Line
 from aiogroup._runtime.fetching.fetcher import Fetchers
 from aiogroup._runtime.fetching.positions import LaneStarts
 from aiogroup._runtime.metadata.refresher import Refresher
-from aiogroup._runtime.offsets.committer import Committer
 from aiogroup._runtime.offsets.leader_offsets import LeaderOffsets
+from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup._runtime.recovery.catch_up import CatchUp
 from aiogroup._runtime.recovery.catch_up_fetchers import CatchUpRules
 from aiogroup._runtime.recovery.job_progress import SecondLog
@@ -30,10 +30,10 @@ class ParallelRecovery:
         refresher: Refresher,
         offsets: LeaderOffsets,
         beside: LaneTable[RangeCursor],
-        committer: Committer | None,
+        commits: OwnCommits | None,
     ) -> None:
         self._context = context
-        self._committer = committer
+        self._commits = commits
         self._catch_up = CatchUp(context, beside, offsets)
         self._fetchers = Fetchers(context, refresher, self._catch_up.fetched, CatchUpRules(context, self._catch_up))
         self.starts: LaneStarts | None = Recoveries(context, refresher, offsets, self._catch_up)
@@ -53,7 +53,7 @@ class ParallelRecovery:
         spawn = context.supervisor.spawn
         if context.config.parallel_handoff:
             outsider = Outsider(Identity(context.config.second_group_id, context.config.instance_id))
-            log = SecondLog(context, Line(context, outsider, needs="DESCRIBE"), catch_up, self._committer)
+            log = SecondLog(context, Line(context, outsider, needs="DESCRIBE"), catch_up, self._commits)
             await log.check()
             spawn("second commit log", log.run)
         spawn("catch-up", catch_up.run)

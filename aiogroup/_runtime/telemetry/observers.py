@@ -55,20 +55,17 @@ class Observers:
 
     def _emit_to_all(self, event: Event) -> None:
         for observer in tuple(self._observers):
+            waiting_count = len(self._waiting)
             try:
-                self._emit_to_one(observer, event)
+                observer.on_event(event)
+                self._caused_count += len(self._waiting) - waiting_count
+                if self._caused_count > CAUSED_LIMIT:
+                    self._caused_count = 0
+                    raise RuntimeError("each event that it gets makes it cause another one, without end")  # noqa: TRY301
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:  # noqa: BLE001 (whatever it is, it is the observer's fault)
                 self._leave_out(observer, event, error)
-
-    def _emit_to_one(self, observer: Observer, event: Event) -> None:
-        waiting_count = len(self._waiting)
-        observer.on_event(event)
-        self._caused_count += len(self._waiting) - waiting_count
-        if self._caused_count > CAUSED_LIMIT:
-            self._caused_count = 0
-            raise RuntimeError("each event that it gets makes it cause another one, without end")
 
     def _leave_out(self, faulty: Observer, event: Event, error: BaseException) -> None:
         if not any(each is faulty for each in self._observers):
