@@ -109,8 +109,10 @@ class Fetchers:
         for node_id in self._senders.keys() - nodes:
             self._senders.pop(node_id).end()
             self._context.failures.end(FETCH_FAILED, node_id)
-        for sender in self._senders.values():
+        for node_id, sender in [*self._senders.items()]:
             sender.wake()
+            if sender.machine.is_under_way:  # the one that has waited longest comes first
+                self._senders[node_id] = self._senders.pop(node_id)
         for node_id in nodes - self._senders.keys():
             self._senders[node_id] = sender = self._sender(BrokerFetch(node_id, self._brokers, now), self._channel)
             sender.start()

@@ -67,7 +67,7 @@ class Sender(Generic[M_co]):
         self._answer: asyncio.Future[FetchResponse] | None = None
         """Open as long as one request follows another on the connection. It never holds an answer, only an error."""
         self._task: anyio.CancelScope | None = None
-        self._is_ended = False
+        self._is_called = self._is_ended = False
 
     def start(self) -> None:
         """Connect before the first request is due: while the positions are looked up."""
@@ -87,14 +87,13 @@ class Sender(Generic[M_co]):
             self._tell()
 
     def wake(self) -> None:
-        """A request may be due that was not."""
-        machine = self.machine
-        if not (machine.is_under_way or machine.has_more or machine.news):
+        """A request may be due that was not; but the sender that has just given back memory comes after the others."""
+        if not (self._is_called or self.machine.is_under_way):
             self.step()
 
     def step(self, connection: Connection | None = None) -> None:
         """Go on: take the next part of an answer, or send the request that is due, on `connection` if it is given."""
-        machine = self.machine
+        machine, self._is_called = self.machine, False
         if self._is_ended or self._task is not None:
             return
         try:
@@ -104,7 +103,7 @@ class Sender(Generic[M_co]):
                 return
             if machine.news:
                 self._tell()
-                self._call_soon(self.step)  # others first: they may wait for the memory that is free now
+                self._go_on_soon()
                 return
             now = now_ms()
             if not machine.is_due(self._link.cluster, now):
@@ -158,7 +157,11 @@ class Sender(Generic[M_co]):
         if machine.is_more_there and not (machine.has_more or machine.news):
             self.step()
         else:
-            self._call_soon(self.step)
+            self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        self._is_called = True
+        self._call_soon(self.step)
 
     def _rest(self, now: int) -> None:
         """No request is due."""
@@ -221,7 +224,7 @@ class Sender(Generic[M_co]):
             raise error
         self.machine.lost(str(error), now_ms())
         self._wake_others()
-        self._call_soon(self.step)
+        self._go_on_soon()
 
     def _wake_others(self) -> None:
         self._context.delivery.look_again()
