@@ -104,7 +104,8 @@ class FetchTarget:
         self.is_halted = end is None
         if end is not None:
             self.offset = end
-        self.heal()
+        if self.failures_count or self.error or self.batch_bytes:
+            self.heal()
         self._tally.touched[self._tp] = None
 
     def heal(self) -> None:

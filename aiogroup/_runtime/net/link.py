@@ -209,8 +209,9 @@ class Link:
 
     def ready(self, node_id: int, channel: str) -> Connection | None:
         """The open connection to a node, if a request may be written to it now."""
-        connection = self.opened(node_id, channel)
-        if connection is None:
+        slot = self._slots.get((node_id, channel))
+        connection = None if slot is None else slot.connection
+        if connection is None or not connection.is_open:
             return None
         is_throttled = self._throttled_until_ms and self._throttled_until_ms.get(node_id, 0) > now_ms()
         return None if is_throttled or self.is_heartbeat_late() else connection

@@ -112,7 +112,9 @@ class Brokers:
 
     def look(self, cluster: Cluster, now_ms: int) -> None:
         """Bring the plan up to date."""
-        self.budget.look()
+        tally = self.budget.tally
+        if tally.needs_records or tally.is_narrow:
+            self.budget.look()
         self.planner.plan_touched(cluster, now_ms)
 
 
@@ -145,7 +147,9 @@ class BrokerFetch:
         self._reserved_bytes = self._received_at_ms = 0
         self.is_more_there = False
         """The logs have records after those that were taken last, so the next answer will not wait for new ones."""
-        self._left: Iterator[tuple[TopicPartition, PartitionData]] | None = None
+        self.has_more = False
+        """Only a part of the last answer is taken."""
+        self._left: Iterator[tuple[TopicPartition, PartitionData]] = iter(())
         self._wait_ms = WAIT_MIN_MS
         self._drained_count = self._failures_count = 0
         brokers.idle_count += self._share
@@ -160,11 +164,6 @@ class BrokerFetch:
         """The last request was answered, and not refused."""
         return not self._failures_count
 
-    @property
-    def has_more(self) -> bool:
-        """Only a part of the last answer is taken."""
-        return self._left is not None
-
     # The request.
 
     def is_due(self, cluster: Cluster, now_ms: int) -> bool:
@@ -172,7 +171,7 @@ class BrokerFetch:
         brokers = self._brokers
         brokers.look(cluster, now_ms)
         self.waits_for = None
-        if self._begun is not None or self._left is not None or now_ms < self.wake_at_ms:
+        if self._begun is not None or self.has_more or now_ms < self.wake_at_ms:
             return False
         # A quiet broker must not reserve all the memory: each broker without a request under way has a share.
         self._plan = plan = self._planner.next_fetch(self.node_id, brokers.budget.share_bytes(brokers.idle_count))
@@ -278,7 +277,6 @@ class BrokerFetch:
         if error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
             self.news.append(Want.METADATA)
         if error_code in SESSION_ERRORS and not begun.is_full:
-            self._failures_count = 0
             return
         self.news.append(events.FetchFailed(self.node_id, None, None, lookup(error_code).name))
         self._back_off(now_ms)
@@ -286,7 +284,6 @@ class BrokerFetch:
     def take_more(self, cluster: Cluster, now_ms: int) -> None:
         """Take the next part of the answer."""
         taken_bytes, is_committed = 0, self._brokers.settings.read_committed
-        assert self._left is not None
         for tp, data in self._left:
             asked = self._asked.get(tp)
             if asked is None:
@@ -300,8 +297,9 @@ class BrokerFetch:
                 self._broker.session.miss(tp)
             taken_bytes += len(data.records or b"")
             if taken_bytes >= TURN_BYTES:
+                self.has_more = True
                 return
-        self._left = None
+        self.has_more = False
 
     def _take_partition(self, asked: Asked, data: PartitionData, cluster: Cluster, now_ms: int) -> None:
         lane, brokers = asked.lane, self._brokers
@@ -368,7 +366,7 @@ class BrokerFetch:
     def end(self) -> None:
         """The broker is not needed any more. Its answer, if one is under way, is not waited for."""
         self._drop()
-        self._left = None
+        self.has_more = False
         self._brokers.idle_count -= self._share
 
     def _drop(self) -> None:
@@ -400,7 +398,7 @@ class AfterSeek(BrokerFetch):
         self._brokers.look(cluster, now_ms)
         is_wanted = self.is_wanted
         self.waits_for = Room.MEMORY if is_wanted else None
-        if self._begun is not None or self._left is not None or now_ms < self.wake_at_ms or not is_wanted:
+        if self._begun is not None or self.has_more or now_ms < self.wake_at_ms or not is_wanted:
             return False
         self._plan = self._planner.next_fetch(self.node_id, self._brokers.budget.share_bytes(1))
         if not self._plan.max_bytes:

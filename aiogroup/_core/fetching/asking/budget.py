@@ -32,8 +32,6 @@ class FetchBudget:
         fetched.
         """
         tally = self.tally
-        if not (tally.needs_records or tally.is_narrow):
-            return
         is_narrow = tally.needs_records and self._left_bytes() + tally.in_flight_bytes < self._least_bytes
         if is_narrow is not tally.is_narrow:
             tally.is_narrow = is_narrow

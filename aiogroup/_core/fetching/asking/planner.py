@@ -175,7 +175,7 @@ class Planner:
 
     def next_fetch(self, node_id: int, free_bytes: int) -> FetchPlan:
         """The next request to `node_id`, given that `free_bytes` of the buffers' bound are left."""
-        broker, config = self.broker(node_id), self._config
+        broker, config = self._brokers.get(node_id) or self.broker(node_id), self._config
         wanted_count, full_count = len(broker.session.wanted), len(broker.full)
         max_bytes = min(config.fetch_max_bytes, free_bytes)
         if max_bytes < min(RESPONSE_FLOOR_BYTES, config.fetch_max_bytes):
