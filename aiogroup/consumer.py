@@ -695,7 +695,6 @@ class Consumer(Generic[K, V]):
         """Deliver again what `pause` paused."""
         for partition in [self._owned(tp) for tp in partitions]:
             partition.pause(Bar.PAUSED, when=False)
-        self._running().context.fetchable.pulse()
         self._running().context.interrupt()
 
     def paused(self, *partitions: TopicPartition) -> Paused:
@@ -986,10 +985,6 @@ class Consumer(Generic[K, V]):
         )
         why = "a seek in on_partitions_assigned" if is_first else "seek with drop_pending"
         partition.lanes.seek(offset, lane, move=move, drop_pending=drop_pending or is_first, why=why)
-        engine.context.positions_wanted.pulse()
-        engine.context.fetchable.pulse()
-        engine.context.group_changed.pulse()
-        engine.context.changed.pulse()
 
     def _move_if_still(self, partition: Partition, offset: int, **how: Any) -> None:  # noqa: ANN401 (of _move)
         """Carry out a seek that waited until the lanes were known.
@@ -1002,7 +997,6 @@ class Consumer(Generic[K, V]):
                 self._move(partition, offset, **how)
         except ValueError as error:
             context.inbox.put(error)
-            context.changed.pulse()
 
     async def _seek_to(self, partitions: tuple[TopicPartition, ...], mark: int) -> bool:
         engine = self._running()

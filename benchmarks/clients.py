@@ -292,7 +292,7 @@ def _floor(name: str) -> Callable[[Plan], Client]:
 
 AIOKAFKA_FOR, AIOKAFKA_MANY = "aiokafka async for", "aiokafka getmany(500)"
 AIO_CONSUMER, CONSUMER = "AIOConsumer.consume(500)", "Consumer.consume(500)"
-FLOOR_OBJECTS, FLOOR_DECODE = "floor: async for", "floor: C decode only"
+FLOOR_OBJECTS, FLOOR_DECODE, FLOOR_HEAD = "floor: async for", "floor: C decode only", "floor: at the head"
 FOR, MANY, POLL = "aiogroup async for", "aiogroup getmany(500)", "aiogroup poll()"
 MERGED = "aiogroup merged()"
 
@@ -312,7 +312,9 @@ ON_FOR, ON_MANY = "aiogroup async for, the mode on", "aiogroup getmany(500), the
 MODES: dict[str, Callable[[Plan], Client]] = {ON_FOR: ModeFor, ON_MANY: ModeMany}
 """Measured beside the same client without the mode (`recovering.py`), not beside the others."""
 FLOORS = (FLOOR_OBJECTS, FLOOR_DECODE)
+HEADS: dict[str, Callable[[Plan], Client]] = {FLOOR_HEAD: _floor("Head")}
+"""They read only what comes, no backlog."""
 
 
 def make(name: str, plan: Plan) -> Client:
-    return (CLIENTS | MODES)[name](plan)
+    return (CLIENTS | MODES | HEADS)[name](plan)

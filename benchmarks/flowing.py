@@ -13,7 +13,7 @@ import time
 import uuid
 from typing import Any
 
-from benchmarks.clients import CLIENTS, Client, Plan, make
+from benchmarks.clients import CLIENTS, HEADS, Client, Plan, make
 from benchmarks.flow import has_gaps, number_and_age_ms
 from benchmarks.meter import Load, percentile
 
@@ -65,7 +65,7 @@ async def run(client: Client, seconds: float, warm_s: float, partitions: int, ou
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("client", choices=CLIENTS)
+    parser.add_argument("client", choices=(*CLIENTS, *HEADS))
     parser.add_argument("--servers", required=True)
     parser.add_argument("--topic", action="append", required=True)
     parser.add_argument("--partitions", type=int, required=True, help="of the topic that flows")

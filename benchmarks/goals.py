@@ -145,6 +145,10 @@ def _costs(measured: Measured) -> Iterator[Goal]:
         [ratio(("flow", living.FLOW, "cpu_percent"), c.FOR, c.AIOKAFKA_FOR, most=0.75)],
     )
     yield Goal(
+        "CPU at 1000 msg/s, `async for`: <= 1.5x the floor's, a bare protocol with aiokafka's decoder",
+        [ratio(("flow", living.FLOW, "cpu_percent"), c.FOR, c.FLOOR_HEAD, most=1.5)],
+    )
+    yield Goal(
         "import: at most as much again as `import aiokafka`, which is a part of it",
         [
             ratio(("import", importing.SCENARIO, metric), importing.AIOGROUP, importing.AIOKAFKA, most=2)

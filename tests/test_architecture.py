@@ -83,7 +83,7 @@ TASKS_AT_HOME = {"aiogroup/_runtime/loop/supervisor.py"}
 THREADS_AT_HOME = {"aiogroup/_runtime/loop/threads.py"}
 SECONDS = {
     "aiogroup/_runtime/loop/clock.py": "the clock",
-    "aiogroup/_runtime/delivery/requests.py": "time.monotonic on the per-record path: the loop's clock costs more",
+    "aiogroup/_runtime/delivery/turn.py": "time.monotonic on the per-record path: the loop's clock costs more",
     "aiogroup/otel/metering.py": "OpenTelemetry counts durations in seconds",
     "aiogroup/_core/native/pure.py": "the same path: the cursor compares the instant at which the turn ends",
     "aiogroup/_runtime/net/link.py": "asyncio.wait takes seconds: 0.2 for sockets that close",

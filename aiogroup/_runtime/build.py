@@ -6,6 +6,7 @@ inform `Following`, which is made first and is given the parts that it directs l
 
 from __future__ import annotations
 
+from aiogroup._core.changes import Changes
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment, LaneTable
 from aiogroup._core.fetching.range_cursor import RangeCursor
@@ -30,7 +31,7 @@ from aiogroup._runtime.fetching.positions import Positions
 from aiogroup._runtime.fetching.validator import Validator
 from aiogroup._runtime.following import Following
 from aiogroup._runtime.group import Group, GroupOrNone, NoGroup
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
 from aiogroup._runtime.membership.callbacks import Callbacks
 from aiogroup._runtime.membership.classic.leader import Leader
@@ -60,8 +61,9 @@ def build(
     observers: tuple[RecordObserver, ...] = (),
 ) -> Engine:
     """Call this in the loop that is to run the consumer. Nothing runs yet, and nothing is connected."""
-    assignment, beside = Assignment(), LaneTable[RangeCursor]()
-    context = Context(config, Link(config), assignment, _delivery(config, assignment, beside), emit)
+    changes = Changes(Signal)
+    assignment, beside = Assignment(changes), LaneTable[RangeCursor](changes)
+    context = Context(config, Link(config), changes, assignment, _delivery(config, assignment, beside), emit)
     following = Following(context, subscription)
     refresher = Refresher(context, following)
     leader_offsets = LeaderOffsets(context, refresher)
@@ -77,11 +79,11 @@ def build(
     context.link.on_metadata = validator.follow_leaders
     fetchers = Fetchers(context, refresher, assignment, LiveRules(context, positions))
     poll_clock = PollClock(config.effective_poll_interval_ms, now_ms())
-    changes = AssignmentChanges(context, subscription, positions, fetchers, recovery, poll_clock)
+    assignments = AssignmentChanges(context, subscription, positions, fetchers, recovery, poll_clock)
     group: GroupOrNone = NoGroup(subscription)
     if member is not None:
-        group = member.in_group(subscription, positions, changes, poll_clock, refresher)
-    self_assignment = SelfAssignment(context, following.topics, group, changes)
+        group = member.in_group(subscription, positions, assignments, poll_clock, refresher)
+    self_assignment = SelfAssignment(context, following.topics, group, assignments)
     following.set_parts(group, refresher, self_assignment)
     return Engine(
         subscription,

@@ -12,6 +12,7 @@ from dataclasses import field
 from types import TracebackType
 from typing import Final
 
+from aiogroup._core.changes import Change, Changes
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.membership.facts import Reason, Why
@@ -116,6 +117,8 @@ class Context:
 
     config: ConsumerConfig
     link: Link
+    changes: Changes[Signal]
+    """What tasks tell of and wait for; the assignment and the delivery tell of their changes here, too."""
     assignment: Assignment
     delivery: Delivery
     emit: Emit
@@ -126,15 +129,6 @@ class Context:
     """The application has called `stop`: nothing new is begun, and requests get nothing more."""
     is_draining: bool = False
     """A stop waits for what the application handles: it may still commit that."""
-    changed: Signal = field(default_factory=Signal)
-    """Something the application may wait for: records, an error, a rebalance that ended, the end."""
-    fetchable: Signal = field(default_factory=Signal)
-    """Something a fetcher may wait for: free memory in the buffers, a position, a leader, a resumed partition."""
-    group_changed: Signal = field(default_factory=Signal)
-    """Something the group's tasks may wait for."""
-    positions_wanted: Signal = field(default_factory=Signal)
-    """A partition's position must be looked up."""
-    inflate_wanted: Signal = field(default_factory=Signal)
     rebalance: CurrentRebalance = CurrentRebalance()  # noqa: RUF009 (frozen)
     answered_until_ms: int = FOREVER_MS
     """No record is handed out from this instant on: no heartbeat was answered for a whole session
@@ -205,4 +199,4 @@ class Context:
     def interrupt(self) -> None:
         """Make the application's next request, and one that waits, check for pending work before it takes a record."""
         self.delivery.close_cursor()
-        self.changed.pulse()
+        self.changes.tell(Change.INTERRUPTED)

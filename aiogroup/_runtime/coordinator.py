@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 
+from aiogroup._core.changes import Change, Changes
 from aiogroup._core.membership.facts import CoordinatorGone, Fact, FormTold, NameNotCarried
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.member import Member, Membership
@@ -65,7 +66,7 @@ class Surroundings(Protocol):
     @property
     def emit(self) -> Emit: ...
     @property
-    def group_changed(self) -> Signal: ...
+    def changes(self) -> Changes[Signal]: ...
 
 
 class Written(NamedTuple):
@@ -112,7 +113,7 @@ class Line:
         self._on_changed()
 
     def _on_changed(self) -> None:
-        self._context.group_changed.pulse()
+        self._context.changes.tell(Change.MEMBER)
 
     async def find(self) -> int:
         """The coordinator's node id, looked up until it is found.
@@ -351,7 +352,6 @@ class Coordinator(Line):
         self.has_news: Callable[[], bool] = lambda: False
         self.leave_by: Callable[[LeaveGroupRequest], Awaitable[None]] | None = None
         self._delivery = context.delivery
-        self._changed = context.changed
 
     def _may_write_at_once(self) -> bool:
         # The thread may have learnt that the membership is over.
@@ -361,7 +361,6 @@ class Coordinator(Line):
         if self.membership.is_rebalancing:
             self._delivery.close_cursor()
         super()._on_changed()
-        self._changed.pulse()
         self.on_changed()
 
     def lose(self, why: str, *, is_expected: bool = False, by_one_connection: bool = False) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from aiogroup._core.changes import Waiter
 from aiogroup._core.membership import facts as f
 from aiogroup._core.subscription import Subscription
 from aiogroup._runtime.context import Context
@@ -94,11 +95,11 @@ class Departure:
         """
         membership = self._coordinator.membership
         while self._context.assignment and membership.awaits_round and not self._subscription.is_manual:
-            await self._context.group_changed.wait(now_ms() + 50)
+            await self._context.changes[Waiter.LEAVING].wait()
 
     async def _wait_for_callback(self) -> None:
         while self._rebalance.ownership.callbacks.is_running:
-            await self._context.group_changed.wait(now_ms() + 50)
+            await self._context.changes[Waiter.LEAVING].wait()
 
     async def _wait_for_commits(self, stages: Stages) -> None:
         if not await self._committer.settled(stages.left_ms()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
+from aiogroup._core.changes import Change
 from aiogroup._core.membership.following import Cause
 from aiogroup._core.native import IS_COMPILED
 from aiogroup._core.subscription import Subscription
@@ -117,7 +118,7 @@ class Engine:
             self.fetchers.end_sessions()
             self.recovery.end_sessions()
             closing = context.link.close()  # after the tasks, so that none of them sees its connection break
-            context.changed.pulse()  # wake whoever still waits, since nothing will come
+            context.changes.tell(Change.INTERRUPTED)  # wake whoever still waits, since nothing will come
             if self.handling is not None:
                 self.handling.close()
         await context.link.wait_closed(closing)

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 import anyio
 
+from aiogroup._core.changes import Waiter
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.membership import facts as f
@@ -259,8 +260,6 @@ class Group:
 
     def on_request(self, now: int) -> None:
         self._poll_clock.on_request(now)
-        if self._ownership.is_waiting:
-            self._context.group_changed.pulse()
         if self._membership.state is _PARKED:
             self.coordinator.handle(f.RecordsWanted())
 
@@ -335,7 +334,7 @@ class Group:
                 raise ConsumerStoppedError("the consumer was stopped while it waited for an assignment")
             if membership.state in (MemberState.STABLE, MemberState.PARKED) or now_ms() >= until_ms:
                 return
-            await context.changed.wait(until_ms)
+            await context.changes[Waiter.REQUESTS].wait(until_ms)
 
     def health(self, now: int) -> GroupHealth:
         why_held = self.committer.why_held

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.event import repr_of
 from aiogroup._runtime.departure import Leaver
@@ -86,5 +87,16 @@ class Shutdown:
         """Let the application's tasks finish the records that they hold; the task that stops the consumer cannot
         process any.
         """
-        while self._drain and self._engine.requests.is_held_elsewhere():
-            await self._context.group_changed.wait(now_ms() + 50)
+        changes = self._context.changes
+
+        def wake(_: object) -> None:
+            changes.tell(Change.HAND)  # a task that has ended holds nothing
+
+        while self._drain and (holders := self._engine.requests.holders.elsewhere()):
+            for each in holders:
+                each.add_done_callback(wake)
+            try:
+                await changes[Waiter.LEAVING].wait()
+            finally:
+                for each in holders:
+                    each.remove_done_callback(wake)

@@ -103,7 +103,7 @@ def test_a_stalled_handler_gives_its_partitions_up_after_301_seconds_in_no_time(
 
     began = time.monotonic()
     run_virtual(program())
-    assert time.monotonic() - began < 10, "and less than a second on a machine that does nothing else"
+    assert time.monotonic() - began < 300, "however slow the machine is, nothing waited for the real time to pass"
 
 
 def test_the_clock_begins_near_the_time_of_day_and_moves_by_itself():

@@ -239,7 +239,7 @@ def failed(what):
         ({"error": E.UNKNOWN_LEADER_EPOCH}, ["failed"], True),
         ({"error": E.OFFSET_OUT_OF_RANGE}, ["failed", "range"], False),
         ({"error": E.TOPIC_AUTHORIZATION_FAILED}, ["failed", NotAuthorized("orders"), Want.METADATA], True),
-        ({"diverging": 1}, [Want.POSITIONS], True),
+        ({"diverging": 1}, [], True),
         ({"replica": 2}, [Want.BROKERS], False),
     ],
 )

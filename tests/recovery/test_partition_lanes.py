@@ -17,7 +17,7 @@ from aiogroup.config import ConsumerConfig
 from tests.support.records import LATEST, tp
 
 PLACE = LogId("c", "orders", UUID(int=7), 0)
-NOTHING_TO_DO = ("settle", "close_cursor", "forget", "on_fetchable", "on_deliverable", "share_out", "drop")
+NOTHING_TO_DO = ("settle", "close_cursor", "forget", "share_out", "drop")
 
 
 class Owner:
@@ -78,8 +78,8 @@ def test_a_range_waits_for_jobs_since_the_commit_that_leaves_it_to_them_and_not_
 @pytest.mark.parametrize(
     ("offset", "asked"),
     [
-        (15, ["settle", "forget", "on_fetchable", "on_moved"]),  # in the range: the live lane stays where it is
-        (60, ["settle", "forget", "move the live lane to 60", "on_fetchable", "on_moved"]),
+        (15, ["settle", "forget", "on_moved"]),  # in the range: the live lane stays where it is
+        (60, ["settle", "forget", "move the live lane to 60", "on_moved"]),
     ],
 )
 def test_a_seek_is_asked_of_the_owner_in_order(offset, asked):

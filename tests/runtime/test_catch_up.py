@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from aiogroup._core.changes import Changes
 from aiogroup._core.cluster import Cluster
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment, LaneTable
@@ -50,7 +51,8 @@ class Home:
 
     def __init__(self, *pending, live, **settings):
         config = ConsumerConfig.of(group_id="billing", enable_parallel_rebalance=True, **settings)
-        self.told, self.beside, self.assignment = [], LaneTable(), Assignment()
+        changes = Changes(Signal)
+        self.told, self.beside, self.assignment = [], LaneTable(changes), Assignment(changes)
         delivery = Delivery(
             self.assignment,
             catch_up=self.beside.tally,
@@ -67,9 +69,7 @@ class Home:
             emit=self.told.append,
             failures=Failures(self.told.append, now_ms),
             link=SimpleNamespace(cluster=Cluster()),
-            fetchable=Signal(),
-            positions_wanted=Signal(),
-            changed=Signal(),
+            changes=changes,
         )
         self.leaders = Leaders()
         self.catch_up = CatchUp(self.context, self.beside, self.leaders)

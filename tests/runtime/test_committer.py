@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from aiokafka.structs import TopicPartition
 
+from aiogroup._core.changes import Change, Changes
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.membership import facts as f
 from aiogroup._core.offsets.commit_plan import CommitEntry, Committed
@@ -19,7 +20,7 @@ from aiogroup._core.protocol.messages.offset_commit import (
 from aiogroup._core.telemetry import events
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Written
-from aiogroup._runtime.loop.clock import sleep_ms
+from aiogroup._runtime.loop.clock import Signal, sleep_ms
 from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.committer import REFRESH_MS, Committer
 from aiogroup.config import ConsumerConfig
@@ -40,10 +41,10 @@ class FakeCoordinator:
     If it is connected, the first attempt of each commit is written at once.
     """
 
-    def __init__(self, member, changed, *, is_connected):
+    def __init__(self, member, changes, *, is_connected):
         self.is_connected = is_connected
         self.member = member
-        self.changed = changed
+        self.changes = changes
         self.written = []
         self.code = 0
         self.codes = []
@@ -103,7 +104,7 @@ class FakeCoordinator:
 
     async def report(self, fact):
         self.member.report(fact)
-        self.changed.pulse()
+        self.changes.tell(Change.MEMBER)
 
     def lose(self, why):
         pass
@@ -111,14 +112,15 @@ class FakeCoordinator:
 
 class Committing:
     def __init__(self, *numbers, is_member=True, is_connected=False):
-        self.assignment, self.partitions = assigned(*numbers)
+        changes = Changes(Signal)
+        self.assignment, self.partitions = assigned(*numbers, changes=changes)
         self.events = []
         config = ConsumerConfig(group_id="billing")
         delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-        self.context = Context(config, Link(config), self.assignment, delivery, self.events.append)
+        self.context = Context(config, Link(config), changes, self.assignment, delivery, self.events.append)
         self.supervisor = self.context.supervisor
         self.member = Member()
-        self.coordinator = FakeCoordinator(self.member, self.context.group_changed, is_connected=is_connected)
+        self.coordinator = FakeCoordinator(self.member, changes, is_connected=is_connected)
         self.committer = Committer(self.context, self.coordinator, is_member=is_member)
 
     def entries(self, offset=5):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from aiogroup._core.changes import Changes
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.membership import facts as f
@@ -22,7 +23,7 @@ from aiogroup._core.protocol.messages.leave_group import (
 from aiogroup._core.protocol.messages.offset_commit import OffsetCommitResponse
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
-from aiogroup._runtime.loop.clock import sleep_ms
+from aiogroup._runtime.loop.clock import Signal, sleep_ms
 from aiogroup._runtime.net.link import COMMIT, HEARTBEAT, JOIN, Link
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import BrokerError, KafkaTimeoutError
@@ -79,9 +80,10 @@ class Connected(Link):
 
 def coordinator_of(member, kind=Answering, link=None):
     config = ConsumerConfig(group_id="billing")
-    assignment = Assignment()
+    changes = Changes(Signal)
+    assignment = Assignment(changes)
     delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-    context = Context(config, link or Link(config), assignment, delivery, lambda event: None)
+    context = Context(config, link or Link(config), changes, assignment, delivery, lambda event: None)
     return kind(context, member.machine)
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from aiogroup._core.changes import Changes
 from aiogroup._core.cluster import Broker, Cluster
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment
@@ -22,7 +23,7 @@ from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataR
 from aiogroup._core.telemetry import events
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Line
-from aiogroup._runtime.loop.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms, timeout_ms
 from aiogroup._runtime.membership.heartbeat import Heartbeat
 from aiogroup._runtime.membership.loop_watchdog import LoopWatchdog
 from aiogroup._runtime.membership.poll_watchdog import PollWatchdog
@@ -114,9 +115,10 @@ class Keeping:
         )
         self.link = WiredLink(self.config)
         self.told, self.facts, self.expired = [], [], []
-        assignment = Assignment()
+        changes = Changes(Signal)
+        assignment = Assignment(changes)
         delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-        self.context = Context(self.config, self.link, assignment, delivery, self.told.append)
+        self.context = Context(self.config, self.link, changes, assignment, delivery, self.told.append)
         self.supervisor = self.context.supervisor
         self.snapshot = MemberSnapshot(ME, may_heartbeat=True, farewell=LEAVE)
         self.line = Line(self.context, ThreadMember(lambda: self.snapshot, self.facts.append))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from aiogroup._core.changes import Changes
 from aiogroup._core.cluster import Cluster, PartitionInfo, TopicInfo
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.lane import Bar
@@ -21,7 +22,7 @@ from aiogroup._core.protocol.messages.list_offsets import (
 )
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.fetching.positions import Positions
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.offsets.committer import Committer
 from aiogroup._runtime.offsets.leader_offsets import LeaderOffsets
@@ -63,10 +64,11 @@ class ReadsNothing:
 
 @pytest.fixture
 async def context():
-    assignment, _ = assigned(*OFFSETS)
+    changes = Changes(Signal)
+    assignment, _ = assigned(*OFFSETS, changes=changes)
     delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
     link = BothAnswerForAll()
-    made = Context(ConsumerConfig.of(group_id="g"), link, assignment, delivery, lambda _: None)
+    made = Context(ConsumerConfig.of(group_id="g"), link, changes, assignment, delivery, lambda _: None)
     await made.supervisor.start()
     yield made
     await made.supervisor.close()

@@ -9,14 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from aiogroup._core.changes import Change, Changes, Waiter
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.subscription import Subscription
 from aiogroup._runtime.context import Context
-from aiogroup._runtime.delivery import requests
+from aiogroup._runtime.delivery import turn
 from aiogroup._runtime.delivery.readers import is_request
 from aiogroup._runtime.delivery.requests import Requests
-from aiogroup._runtime.loop.clock import now_ms, sleep_ms
+from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms
 from aiogroup._runtime.net.link import Link
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
@@ -37,12 +38,13 @@ class Reading:
     def __init__(self, *numbers, auto_ack=True):
         self.is_open = True
         self.events = []
-        self.assignment, self.partitions = assigned(*(numbers or (0,)))
+        changes = Changes(Signal)
+        self.assignment, self.partitions = assigned(*(numbers or (0,)), changes=changes)
         self.delivery = Delivery(self.assignment, auto_ack=auto_ack, records_per_turn=256, turn_ms=60_000)
         self.clock = PollClock(300_000, now_ms())
         self.clock.on_assignment(True, now_ms())
         config = ConsumerConfig(auto_ack=auto_ack)
-        self.context = Context(config, Link(config), self.assignment, self.delivery, self.events.append)
+        self.context = Context(config, Link(config), changes, self.assignment, self.delivery, self.events.append)
         subscription = Subscription()
         subscription.assign(self.assignment.names)
         self.requests = Requests(self.context, self, subscription)
@@ -62,7 +64,7 @@ class Reading:
     def put(self, count, base=0, number=0):
         partition = self.assignment[tp(number)]
         partition.put(fetched(partition, count, base, acknowledge=lambda record: partition.ledger.ack(record.offset)))
-        self.context.changed.pulse()
+        self.context.changes.tell(Change.ANSWERED)
 
     @is_request
     async def one(self):
@@ -274,14 +276,14 @@ async def test_closed_gate_gives_nothing_and_what_is_there_comes_when_it_opens(r
     task = await waiting(reading.one())
     assert reading.assignment[tp(0)].position == 0
     reading.is_open = True
-    reading.context.changed.pulse()
+    reading.context.interrupt()
     assert await task == 0
 
 
 async def test_request_at_a_closed_gate_hands_over_what_was_in_hand(reading):
     reading.put(2)
     assert await reading.one() == 0
-    handed_over = asyncio.create_task(reading.context.group_changed.wait())
+    handed_over = asyncio.create_task(reading.context.changes[Waiter.LEAVING].wait())
     await asyncio.sleep(0)
     reading.is_open = False
     await waiting(reading.one())
@@ -451,7 +453,7 @@ async def test_a_fetcher_that_waits_for_room_is_woken_once_by_the_record_that_ma
     reading.put(1)
     reading.put(1, base=1)
     reading.put(1, base=2)
-    task = await told(reading.context.fetchable)
+    task = await told(reading.context.changes[Waiter.FETCHERS])
     assert await reading.one() == 0
     await asyncio.sleep(0)
     assert not task.done(), "nobody waited for room"
@@ -461,7 +463,7 @@ async def test_a_fetcher_that_waits_for_room_is_woken_once_by_the_record_that_ma
     await asyncio.sleep(0)
     assert task.done()
     assert not supply.is_room_wanted
-    task = await told(reading.context.fetchable)
+    task = await told(reading.context.changes[Waiter.FETCHERS])
     assert await reading.one() == 2
     await asyncio.sleep(0)
     assert not task.done(), "it did not ask again"
@@ -471,7 +473,7 @@ async def test_a_fetcher_that_waits_for_room_is_woken_once_by_the_record_that_ma
 async def test_a_fetcher_is_not_woken_while_nothing_was_used_up(reading):
     reading.put(2)
     reading.delivery.supply.is_room_wanted = True
-    task = await told(reading.context.fetchable)
+    task = await told(reading.context.changes[Waiter.FETCHERS])
     reading.is_open = False
     await waiting(reading.many())
     assert not task.done()
@@ -505,7 +507,7 @@ async def steps_of_the_loop(reading, count):
 async def test_a_request_after_one_that_waited_lets_the_loop_run_by_the_count_of_records(
     monkeypatch, first_count, expected
 ):
-    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(turn, "time", SimpleNamespace(monotonic=lambda: 0.0))
     reading = Reading(0, 1, 2)
     task = await waiting(reading.requests.next())
     reading.put(first_count, number=0)
@@ -518,19 +520,19 @@ async def test_a_request_after_one_that_waited_lets_the_loop_run_by_the_count_of
 
 async def test_a_request_after_one_that_waited_lets_the_loop_run_where_the_application_took_the_whole_turn(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(turn, "time", SimpleNamespace(monotonic=lambda: now[0]))
     reading = Reading(0, 1)
     task = await waiting(reading.requests.next())
     reading.put(1, number=0)
     await task
-    now[0] += requests.TURN_SECONDS
+    now[0] += turn.TURN_SECONDS
     reading.put(1, number=1)
     assert await steps_of_the_loop(reading, 1) == [1]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(16, [0]), (17, [1])])
 async def test_the_records_of_other_kinds_of_requests_count_too(monkeypatch, count, expected):
-    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(turn, "time", SimpleNamespace(monotonic=lambda: 0.0))
     reading = Reading(0)
     task = await waiting(reading.many())
     reading.put(count)
@@ -540,7 +542,7 @@ async def test_the_records_of_other_kinds_of_requests_count_too(monkeypatch, cou
 
 
 async def test_many_slices_of_one_record_let_the_loop_run(monkeypatch):
-    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(turn, "time", SimpleNamespace(monotonic=lambda: 0.0))
     reading = Reading(*range(60))
     for number in range(60):
         reading.put(1, number=number)

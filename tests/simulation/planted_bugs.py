@@ -123,9 +123,9 @@ NAMED_OFFSETS = "aiogroup/_runtime/offsets/named_offsets.py"
 BUGS = (
     Bug(
         "lets a second task read on",
-        "aiogroup/_runtime/delivery/requests.py:Requests._check_not_held",
-        "if held is not None: tp, holder",
-        "if False:\n    tp, holder",
+        "aiogroup/_runtime/delivery/holders.py:Holders._check",
+        "for tp, holder in self._of_others(only, who):",
+        "for tp, holder in ():",
         seeds=(0,),
     ),
     Bug(
@@ -423,8 +423,8 @@ TESTED_BUGS = (
     ),
     Bug(
         "does not fetch on what a late result has left of a range",
-        "aiogroup/_core/recovery/partition_lanes.py:PartitionLanes._fold",
-        "self._owner.on_fetchable()",
+        "aiogroup/_core/fetching/lane.py:Lane.drop_buffer",
+        "self.tally.changes.tell(Change.FETCHABLE)",
         "pass",
         tests="tests/kafka/test_handoff.py",
     ),

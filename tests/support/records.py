@@ -22,9 +22,9 @@ def fetched(partition, count, base=0, *, data=b"", acknowledge=lambda record: No
     return PartitionDecoder(partition.tp, sent + data, base, (), DecodeSettings(**settings), acknowledge)
 
 
-def assigned(*numbers, start_at=0, topic="orders"):
-    """An assignment with these partitions, each at `start_at`, and the partitions."""
-    assignment = Assignment()
+def assigned(*numbers, start_at=0, topic="orders", changes=None):
+    """An assignment with these partitions, each at `start_at`, and the partitions. `changes` hears of both."""
+    assignment = Assignment(changes)
     partitions = assignment.add({tp(number, topic): LATEST for number in numbers})
     for partition in partitions:
         partition.start_at(start_at)

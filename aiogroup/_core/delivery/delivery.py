@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Mapping
 
+from aiogroup._core.changes import Change
 from aiogroup._core.delivery.decode_budget import DecodeBudget
 from aiogroup._core.delivery.in_hand import InHand
 from aiogroup._core.delivery.queue import Queue, Supply
@@ -27,6 +28,7 @@ from aiogroup._core.fetching.lane import Lane, LaneTally
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.fetching.truncation import NO_LEADER, Leader
 from aiogroup._core.native import Cursor
+from aiogroup._core.offsets.ledger import Ledger
 from aiogroup.errors import RecordError
 from aiogroup.records import PartitionMetadata, Record
 from aiogroup.structs import TopicPartition
@@ -55,7 +57,7 @@ class Delivery:
         self.supply = Supply()
         self.opened: dict[TopicPartition, Lane] = {}
         """Lanes with a fetch answer that `take_opened` has not reported yet."""
-        self._in_hand = InHand(self.supply, auto_ack=auto_ack)
+        self._in_hand = InHand(self.supply, assignment.tally.changes, auto_ack=auto_ack)
         self._slices = SliceSource(self._in_hand)
         self._source: Source = self._slices
         self._assignment = assignment
@@ -142,6 +144,11 @@ class Delivery:
             self._source.end_turn()
         self._in_hand.process(only)
 
+    def ack(self, ledger: Ledger, offset: int) -> None:
+        """The application has processed this record of the lane with this ledger, by `record.ack()`."""
+        self.settle()
+        self._in_hand.ack(ledger, offset)
+
     def forget(self, lanes: Collection[Lane]) -> None:
         """These lanes are no longer ours, or their position was moved, so none of their records is in hand any more."""
         self.close_cursor()
@@ -186,6 +193,7 @@ class Delivery:
         delivered.
         """
         self.close_cursor()
+        lane.tally.changes.tell(Change.POSITION)
         buffer = lane.buffer
         slice_ = buffer.slice
         if buffer.ready_count and slice_ is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from aiogroup._core.changes import Bell, Change, Changes
 from aiogroup._core.delivery.queue import Supply
 from aiogroup._core.fetching.buffer import Slice
 from aiogroup._core.fetching.lane import Lane
+from aiogroup._core.offsets.ledger import Ledger
 from aiogroup.records import Record
 from aiogroup.structs import TopicPartition
 
@@ -16,11 +18,15 @@ _NOTHING = (0, 0)
 
 
 class InHand:
-    """The records in hand. With `auto_ack`, asking for more records marks all of them as processed."""
+    """The records in hand. With `auto_ack`, asking for more records marks all of them as processed.
 
-    def __init__(self, supply: Supply, *, auto_ack: bool) -> None:
+    Whoever waits until fewer of them are in hand hears of it by `changes`.
+    """
+
+    def __init__(self, supply: Supply, changes: Changes[Bell], *, auto_ack: bool) -> None:
         self.auto_ack = auto_ack
         self._supply = supply
+        self._changes = changes
         self.iterated: tuple[Lane, Record] | None = None
         """The last record that a cursor gave, and its lane: if the iteration ends there, the record was not
         processed.
@@ -77,6 +83,7 @@ class InHand:
             for lane in self._lanes.values():
                 lane.ledger.process_all()
             self._lanes.clear()
+            self._changes.tell(Change.HAND)
         for lane, slice_, count in taken:
             upto = slice_.index + count
             if lane is last_lane or not self.auto_ack:
@@ -113,11 +120,17 @@ class InHand:
         """
         if self.iterated is not None and (not only or self.iterated[0].tp in only):
             self.iterated = None
-        if self.auto_ack:
+        if self.auto_ack and self._lanes:
             for lane in tuple(self._lanes.values()):
                 if not only or lane.tp in only:
                     lane.ledger.process_all()
                     del self._lanes[id(lane)]
+            self._changes.tell(Change.HAND)
+
+    def ack(self, ledger: Ledger, offset: int) -> None:
+        """The application has processed the record at this offset, which may be in hand no longer."""
+        ledger.ack(offset)
+        self._changes.tell(Change.HAND)
 
     def forget(self, lanes: Collection[Lane]) -> None:
         """These lanes are no longer ours, or were moved, so none of their records is in hand any more."""
@@ -125,6 +138,7 @@ class InHand:
             self._lanes.pop(id(lane), None)
             if self.iterated is not None and self.iterated[0] is lane:
                 self.iterated = None
+        self._changes.tell(Change.HAND)
 
     def take_back(self) -> tuple[Lane, Record] | None:
         """Take back the record that an ended iteration left in hand; its lane's position is moved back to it."""
@@ -137,4 +151,5 @@ class InHand:
         self.taken_back_from = lane
         lane.ledger.move(record.offset)
         self._lanes.pop(id(lane), None)
+        self._changes.tell(Change.HAND)
         return iterated

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 from uuid import UUID
 
+from aiogroup._core.changes import Bell, Change, Changes
 from aiogroup._core.fetching.blocks import Blocks
 from aiogroup._core.fetching.lane import Bar, Lane, LaneTally
 from aiogroup._core.fetching.partition import Partition
@@ -27,13 +28,13 @@ L_co = TypeVar("L_co", bound=Lane, covariant=True)
 
 class LaneTable(Generic[L_co]):
     """Lanes by the name of their partition. `changes_count` rises with every change: whoever keeps a plan for all lanes
-    compares it.
+    compares it. `changes` hears of what happens to the table and its lanes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changes: Changes[Bell] | None = None) -> None:
         self._lanes: dict[TopicPartition, L_co] = {}
         self.changes_count = 0
-        self.tally = LaneTally()
+        self.tally = LaneTally(changes)
 
     def __getitem__(self, tp: TopicPartition) -> L_co:
         return self._lanes[tp]
@@ -65,30 +66,35 @@ class LaneTable(Generic[L_co]):
         self.tally.touch(added)
         for lane in added.values():
             lane.count_in(self.tally)
-        self.changes_count += 1
+        self._on_changed()
 
     def remove(self, tps: Iterable[TopicPartition]) -> list[L_co]:
         """Remove lanes, and close their ledgers."""
         removed = [self._lanes.pop(tp) for tp in tuple(tps) if tp in self._lanes]
         for lane in removed:
             lane.close()
-        self.changes_count += 1
+        self._on_changed()
         return removed
+
+    def _on_changed(self) -> None:
+        self.changes_count += 1
+        self.tally.changes.tell(Change.ASSIGNED)
 
     def limit(self, enough_count: int) -> None:
         """For a merge: no more is fetched of a lane that has this many buffered records. 0: there is no merge."""
         self.tally.enough_count = enough_count
         self.tally.needed, self.tally.needs_records = frozenset(), False
         self.tally.touch(self._lanes)
+        self.tally.changes.tell(Change.FETCHABLE)
 
-    def need(self, tps: frozenset[TopicPartition]) -> bool:
-        """Requests wait for records of these partitions alone. Returns whether that changed."""
+    def need(self, tps: frozenset[TopicPartition]) -> None:
+        """Requests wait for records of these partitions alone."""
         tally = self.tally
         if tally.needed == tps:
-            return False
+            return
         tally.touch(tally.needed | tps)
         tally.needed, tally.needs_records = tps, bool(tps)
-        return True
+        tally.changes.tell(Change.FETCHABLE)
 
     def need_any(self, *, when: bool) -> None:
         """A merge waits for records of any partition that has none, as long as `when` is True."""
@@ -98,8 +104,8 @@ class LaneTable(Generic[L_co]):
 class Assignment(LaneTable[Partition]):
     """The partitions that are ours, each with the number of its ownership, and what is known of former ownerships."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, changes: Changes[Bell] | None = None) -> None:
+        super().__init__(changes)
         self._ownerships_count = 0
         self._former: dict[TopicPartition, tuple[UUID | None, int]] = {}
         self.failed_commit: set[TopicPartition] = set()
@@ -115,6 +121,7 @@ class Assignment(LaneTable[Partition]):
         """The application entered or left a block that pauses: pause what the blocks cover now, and nothing else."""
         for partition in self:
             partition.pause(Bar.SUSPENDED, when=self.blocks.cover(partition.tp))
+        self.tally.changes.tell(Change.HAND)  # a block sets aside what is in hand
 
     def was_owned(self, tp: TopicPartition) -> bool:
         """Whether the partition was ours, among the latest `FORMER_COUNT` that were given up, and is not now."""

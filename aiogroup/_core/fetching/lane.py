@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Final
 from uuid import UUID
 
+from aiogroup._core.changes import Bell, Change, Changes
 from aiogroup._core.fetching.buffer import Buffer
 from aiogroup._core.fetching.epochs import NO_EPOCH, Epochs
 from aiogroup._core.fetching.records.decode import Acknowledge, DecodeSettings, PartitionDecoder
@@ -74,12 +75,13 @@ class LogBounds:
 
 
 class LaneTally(Tally):
-    """With the order in which its lanes are served."""
+    """With the order in which its lanes are served, and who hears of their changes."""
 
-    __slots__ = ("turns",)
+    __slots__ = ("changes", "turns")
 
-    def __init__(self) -> None:
+    def __init__(self, changes: Changes[Bell] | None = None) -> None:
         super().__init__()
+        self.changes = changes or Changes.silent()
         self.turns: OrderedDict[Lane, None] = OrderedDict()
         """The lanes with something to deliver or an error to raise, the one that is served next first."""
 
@@ -134,6 +136,7 @@ class Lane:
         else:
             self.bars.discard(why)
         self.target.changed()
+        self.tally.changes.tell(Change.BARRED)
 
     def lift(self, why: Bar) -> None:
         """Remove this reason; records are handed out when no other reason is left."""
@@ -161,6 +164,7 @@ class Lane:
         self.bars.difference_update(LIFTED_BY_A_MOVE)
         self.error = None
         self.target.begin_at(offset)
+        self.tally.changes.tell(Change.POSITION)
 
     def doubt(self) -> None:
         """Ignore the answer to the request that is under way."""
@@ -216,11 +220,12 @@ class Lane:
         """Forget the records that were fetched and not delivered, and the answer that is under way."""
         self.buffer.clear()
         self.tally.turns.pop(self, None)
-        if not self._has_position:
+        if self._has_position:
+            self.target.dropped(self.ledger.position)
+            self.epochs.forget_from(self.ledger.position)
+        else:
             self.target.dropped(None)
-            return
-        self.target.dropped(self.ledger.position)
-        self.epochs.forget_from(self.ledger.position)
+        self.tally.changes.tell(Change.FETCHABLE)
 
     def count_in(self, tally: LaneTally) -> None:
         """From now on `tally` counts the buffered bytes, and the lane takes its turn in that tally's queue."""
@@ -267,6 +272,7 @@ class Lane:
         """
         self.error = error
         self.tally.turns.setdefault(self)
+        self.tally.changes.tell(Change.READABLE)
 
     def heal(self) -> None:
         """The records that were asked for have arrived."""

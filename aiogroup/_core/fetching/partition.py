@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from aiogroup._core.changes import Change
 from aiogroup._core.fetching.epochs import NO_EPOCH
 from aiogroup._core.fetching.lane import LIFTED_BY_A_MOVE, Bar, Lane, LaneTally
 from aiogroup._core.fetching.one_lane import OneLane
@@ -119,6 +120,7 @@ class Partition(Lane):
         """Go to another state; nothing else sets it."""
         self.state = state
         self.target.changed()
+        self.tally.changes.tell(Change.POSITION)
 
     def start_at(
         self, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NO_LEADER, was_reset: bool = False
@@ -145,6 +147,7 @@ class Partition(Lane):
         self.reset.was_applied = False
         self.bars.difference_update(LIFTED_BY_A_MOVE)
         self.target.retry_now()
+        self.tally.changes.tell(Change.POSITION)
         return True
 
     def await_reset(self, policy: ResetPolicy, why: str = "", lost: int = -1) -> None:

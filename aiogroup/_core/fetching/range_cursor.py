@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from aiogroup._core.changes import Change
 from aiogroup._core.fetching.lane import PAUSES, Bar, Lane, LaneTally
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.fetching.records.decode import Acknowledge, DecodeSettings, PartitionDecoder
@@ -83,6 +84,7 @@ class RangeCursor(Lane):
         """Retention removed the undelivered records before `offset`: go on there. Records in hand stay in hand."""
         self.ledger.pass_over(min(offset, self.end))
         self.target.rise_to(min(offset, self.end))
+        self.tally.changes.tell(Change.POSITION)
 
 
 class BoundedDecoder(PartitionDecoder):

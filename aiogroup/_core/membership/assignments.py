@@ -8,11 +8,11 @@ from aiogroup._core.cluster import Cluster
 from aiogroup._core.values import dataclass
 from aiogroup.structs import TopicPartition
 
-__all__ = ["AllOfTopics", "Change", "Choice", "reconcile"]
+__all__ = ["AllOfTopics", "AssignmentChange", "Choice", "reconcile"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AssignmentChange:
     """Every partition that was assigned before or is assigned now is in exactly one of the three sets."""
 
     kept: frozenset[TopicPartition]
@@ -20,13 +20,13 @@ class Change:
     revoked: frozenset[TopicPartition]
 
 
-def reconcile(owned: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> Change:
+def reconcile(owned: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> AssignmentChange:
     """Compare the partitions that are held with those that the round assigned (ConsumerCoordinator.onJoinComplete).
 
     With the eager protocol none are held by then, so that all are added.
     """
     before, after = frozenset(owned), frozenset(assigned)
-    return Change(kept=before & after, added=after - before, revoked=before - after)
+    return AssignmentChange(kept=before & after, added=after - before, revoked=before - after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
+from aiogroup._core.changes import Change
 from aiogroup._core.fetching.assignment import LaneTable
 from aiogroup._core.fetching.lane import Lane
 from aiogroup._core.fetching.one_lane import OneLane
@@ -90,12 +91,6 @@ class LanesOwner(Protocol):
 
     def on_moved(self) -> None:
         """The lanes go on elsewhere: everybody must look again."""
-
-    def on_fetchable(self) -> None:
-        """A cursor may be fetched from."""
-
-    def on_deliverable(self) -> None:
-        """A range is done: the next one may have records that waited for it."""
 
     def share_out(self) -> None:
         """Divide the bound on what is buffered for catch-up lanes again."""
@@ -187,7 +182,6 @@ class PartitionLanes(OneLane):
                 continue
             if self._owner.fetched.get(each.tp) is not each:
                 self._owner.fetched.put([each])
-                self._owner.on_fetchable()
             return
 
     # Commits.
@@ -361,7 +355,7 @@ class PartitionLanes(OneLane):
         for each in self.cursors:
             if each.is_done and each.end not in self._emitted_ends:
                 self._emitted_ends.add(each.end)
-                owner.on_deliverable()
+                self._tell(Change.READABLE)
                 owner.emit(events.RangeDone(tp.topic, tp.partition, each.start, each.end, count(self.book.pending)))
         if not self.is_done and not self.book.is_catching_up:
             self.is_done = True
@@ -384,9 +378,10 @@ class PartitionLanes(OneLane):
         left_count = count(pending)
         self._owner.emit(events.JobProgressed(tp.topic, tp.partition, count(before) - left_count, left_count))
         self.put_in_order()
-        self._owner.on_fetchable()  # the range that was divided begins to be fetched again, at another offset
-        self._owner.on_deliverable()
         return True
+
+    def _tell(self, change: Change) -> None:
+        self._owner.fetched.tally.changes.tell(change)
 
     def _take_back(self, log_start: int | None) -> None:
         tp, news = self.live.tp, self._watch.take_back(self.book.pending, self._wall_ms(), log_start)
@@ -396,7 +391,7 @@ class PartitionLanes(OneLane):
             for cursor in self.cursors:
                 cursor.target.go_on()
             self.put_in_order()
-            self._owner.on_fetchable()
+            self._tell(Change.FETCHABLE)
 
     def raise_log_start(self, log_start: int) -> None:
         """The log begins at `log_start` now: offsets below it that were not delivered are gone."""

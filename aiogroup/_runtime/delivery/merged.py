@@ -6,6 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, Protocol
 
+from aiogroup._core.changes import Change
 from aiogroup._core.delivery.merge import NEVER_WAIT, Merge, Stall, Waiting
 from aiogroup._core.delivery.merging import Merging, OnBadTimestamp, TimestampOf
 from aiogroup._core.telemetry import events
@@ -175,12 +176,12 @@ class Merged(AsyncIterator[Record[K, V]]):
         requests, merging = running.requests, self._begun(running)
 
         def decode_ahead() -> bool:
-            requests.begin_turn()
-            return merging.decode_ahead(requests.has_time)
+            requests.turn.begin()
+            return merging.decode_ahead(requests.turn.has_time)
 
         def take() -> Record[Any, Any] | None:
             now = now_ms()
-            record = merging.open(now, requests.turn_left_ns(), requests.has_time)
+            record = merging.open(now, requests.turn.left_ns(), requests.turn.has_time)
             running.context.assignment.need_any(when=record is None and self._rule.needs_records)
             if record is None:
                 self._wait(running, now)
@@ -201,7 +202,7 @@ class Merged(AsyncIterator[Record[K, V]]):
         """Ask for the lags and records that the merge waits for, and report partitions that take too long."""
         assignment = running.context.assignment
         if assignment.tally.needs_records:
-            running.context.fetchable.pulse()
+            running.context.changes.tell(Change.FETCHABLE)
         for tp in self._rule.unknown:
             running.offset_queries.want_end(assignment[tp])
         stalls = self._rule.take_stalls(now)

@@ -7,20 +7,22 @@ waits has taken none.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
+from aiogroup._core.changes import Change, Waiter
+from aiogroup._core.delivery.needs import Needs
+from aiogroup._core.delivery.poison import PoisonBook
 from aiogroup._core.delivery.redelivery import Redeliveries
 from aiogroup._core.fetching.blocks import Block
-from aiogroup._core.fetching.lane import Lane
 from aiogroup._core.subscription import Subscription
 from aiogroup._core.telemetry import events
 from aiogroup._runtime.context import Context
-from aiogroup._runtime.delivery.readers import Readers, is_request, note_readers, readers
+from aiogroup._runtime.delivery.holders import EVERYTHING, Holders
+from aiogroup._runtime.delivery.readers import Readers, is_request
+from aiogroup._runtime.delivery.turn import Turn
 from aiogroup._runtime.loop.clock import now_ms, wall_ms
-from aiogroup.config import RECORDS_PER_TURN, TURN_MS
 from aiogroup.errors import (
     ConcurrentConsumptionError,
     ConsumerStoppedError,
@@ -35,20 +37,12 @@ from aiogroup.structs import TopicPartition
 __all__ = ["GroupForRequests", "Requests"]
 
 T = TypeVar("T")
-TURN_SECONDS: Final = TURN_MS / 1000
-BLOCKED_SECONDS: Final = 0.05
-"""A turn that ends this late was held up by a call that blocks, or by a handler that awaited something."""
-ASKED_AGAIN_MS: Final = 1_000
-"""For how long partitions that a request named, and got no records of, still count as waited for after the request has
-ended.
-"""
 FEW_COUNT: Final = 16
 """The next request of `async for` does not let the loop run if at most this many records were given since it ran, and
 the turn is not over.
 """
 BATCH_COUNT: Final = 100_000
 """The most records of a batch without `max_poll_records`; the buffers are bounded too."""
-_ALL: Final = object()
 _NONE_NAMED: Final = frozenset[TopicPartition]()
 
 
@@ -74,28 +68,19 @@ class GroupForRequests(Protocol):
 
 class Requests:
     def __init__(self, context: Context, group: GroupForRequests, subscription: Subscription) -> None:
-        self._turn_ends_at = 0.0
-        self._turn_count = 0  # records given since the loop ran, without those of the slice that is open
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
-        # With auto_ack: the readers that may hold records, by partition; under `_ALL` the readers of a merge. Without
-        # auto_ack: all readers that asked, each under itself.
-        self._holders: dict[object, Readers] = {}
-        self._last_readers: Readers = ()
-        self._has_several = False  # other readers than the last ones may be among the holders
+        self.record_ages_ms: dict[str, int] = {}
+        """How old the newest record of the last hand-out was, by lane; of `async for` when it asked for the next."""
+        self.turn = Turn(context.link.give_way)
+        self.holders = Holders(context.delivery, auto_ack=context.config.auto_ack)
         self._context = context
         self._group = group
         self._subscription = subscription
-        # The poison record of each partition that was raised last: its offset, and each lane's `starts_count` at that
-        # time.
-        self._poison_emitted: dict[TopicPartition, tuple[int, dict[Lane, int]]] = {}
+        self._poison = PoisonBook(context.assignment)
+        self._needs = Needs(context.assignment)
         self._redeliveries = Redeliveries(context.config, context.assignment)
-        self._raised: TopicPartition | None = None  # the partition of the poison record that the last request raised
-        self.record_ages_ms: dict[str, int] = {}
-        """How old the newest record of the last hand-out was, by lane; of `async for` when it asked for the next."""
         self._asking_of: list[frozenset[TopicPartition]] = []  # what each request under way named; empty: all
-        # The partitions that requests named and got no records of; for an ended request, until when they count.
-        self._needed: dict[frozenset[TopicPartition], int | None] = {}
         context.delivery.cursor.wait = self.next
 
     @is_request
@@ -109,12 +94,13 @@ class Requests:
             self._end_iteration()
         who = self._begin(_NONE_NAMED)
         try:
-            self._turn_count += self._context.delivery.cursor.index
-            if self._turn_count > FEW_COUNT or not self.has_time():
-                await self._end_turn()
+            turn = self.turn
+            turn.given_count += self._context.delivery.cursor.index
+            if turn.given_count > FEW_COUNT or not turn.has_time():
+                await turn.end()
             record = await self._wait(self._context.delivery.open_cursor, None)
             if record is not None:
-                self._note_holder(who, (record.tp,))
+                self._note_given(who, (record.tp,))
         finally:
             self._end(_NONE_NAMED)
         if record is None:
@@ -135,10 +121,10 @@ class Requests:
         self._redeliveries.put_nothing_off()
         who = self._begin(_NONE_NAMED, enough_count=enough_count)
         try:
-            await self._end_turn()
+            await self.turn.end()
             record = await self._wait(take, None, decode_ahead, wake_at_ms)
             if record is not None:
-                self._note_holder(who, (_ALL,))
+                self._note_given(who, EVERYTHING)
         finally:
             self._end(_NONE_NAMED)
         if record is None:
@@ -154,16 +140,17 @@ class Requests:
         def take() -> Record[Any, Any] | None:
             self._check_named(only)
             taken = self._context.delivery.take(1, only)
-            self._note_need(only, is_met=bool(taken))
+            self._needs.look(only, is_met=bool(taken))
             return next((records[0] for records in taken.values()), None)
 
         who = self._begin(only)
         try:
-            await self._let_loop_run(1)
+            if not self.turn.has_room(1):
+                await self.turn.end()
             record = await self._wait(take, None)
-            self._turn_count += 1
+            self.turn.given_count += 1
             if record is not None:
-                self._note_holder(who, (record.tp,))
+                self._note_given(who, (record.tp,))
         finally:
             self._end(only)
         if record is None:
@@ -183,17 +170,18 @@ class Requests:
         def take() -> Records[Any, Any] | None:
             self._check_named(only)
             taken = context.delivery.take(count, only)
-            self._note_need(only, is_met=bool(taken))
+            self._needs.look(only, is_met=bool(taken))
             return Records(taken, self._take_metadata()) if taken else None
 
         who = self._begin(only)
         try:
             until_ms = None if timeout is None else now_ms() + timeout
-            await self._let_loop_run(count)
+            if not self.turn.has_room(count):
+                await self.turn.end()
             records = await self._wait(take, until_ms, decode_ahead)
             if records is not None:
-                self._turn_count += records.count
-                self._note_holder(who, records)
+                self.turn.given_count += records.count
+                self._note_given(who, records)
         finally:
             self._end(only)
         return records if records is not None else Records({}, {} if context.is_stopped else self._take_metadata())
@@ -205,37 +193,13 @@ class Requests:
         if only and not any(tp in self._context.assignment for tp in only) and self._group.is_settled():
             raise IllegalStateError(f"not assigned to this consumer: {named(only)}; see assignment()")
 
-    def _note_need(self, only: frozenset[TopicPartition], *, is_met: bool) -> None:
-        """Note whether named partitions are waited for: the buffers of other partitions must not take the memory that
-        they need.
-        """
-        if only and (not is_met or only in self._needed):
-            if is_met:
-                del self._needed[only]
-            else:
-                self._needed[only] = None
-            self._announce_needed()
-
-    def _forget_needed(self, only: frozenset[TopicPartition]) -> None:
-        """A request begins. The partitions of requests that ended without a record still count, since such requests may
-        be repeated.
-        """
-        self._needed.pop(only, None)
-        now = now_ms()
-        self._needed = {each: at for each, at in self._needed.items() if at is None or (only and at > now)}
-        self._announce_needed()
-
-    def _announce_needed(self) -> None:
-        if self._context.assignment.need(frozenset().union(*self._needed)):
-            self._context.fetchable.pulse()
-
     def iterate(self) -> None:
         """A new `async for` begins: the record that an earlier one left in hand is delivered again.
 
         Raises:
             ConcurrentConsumptionError: another task, which still runs, holds that record.
         """
-        self._check_not_held(frozenset(), readers())
+        self.holders.check()
         delivery = self._context.delivery
         record = delivery.take_back_iterated()
         if record is not None and delivery.taken_back_from is not None:
@@ -249,28 +213,13 @@ class Requests:
 
         Without names, records of which another task that still runs is the holder are left to it.
         """
-        context = self._context
-        others = set() if only else {tp for tp, _ in self._held_by_others(only, readers(inherits=True))}
+        delivery = self._context.delivery
+        others = set() if only else self.holders.others(only)
         if not others:
-            context.delivery.process_all(only)
-        elif own := context.delivery.in_hand().keys() - others:
-            context.delivery.process_all(own)
-        tps = only or ({self._raised} if self._raised is not None else frozenset())
-        if self._raised in tps:
-            self._raised = None
-        for tp in tps:
-            emitted = self._poison_emitted.get(tp)
-            if emitted is None:
-                continue
-            # If a lane was moved since then (by a seek, or because the topic was recreated), another record may stand
-            # at that offset, which was never raised and may be good.
-            offset, moves = emitted
-            now = self._moves(tp)
-            if any(context.delivery.pass_over(each, offset) for each in now if moves.get(each) == now[each]):
-                del self._poison_emitted[tp]
-        context.fetchable.pulse()
-        context.group_changed.pulse()
-        context.changed.pulse()
+            delivery.process_all(only)
+        elif own := delivery.in_hand().keys() - others:
+            delivery.process_all(own)
+        self._poison.pass_over(only, delivery)
 
     def put_off(self, offsets: Mapping[TopicPartition, int], most_ms: int) -> None:
         """As `Redeliveries.put_off`."""
@@ -286,7 +235,7 @@ class Requests:
         """
         self._check_outside_callback("paused() cannot be waited in")
         context, assignment, group = self._context, self._context.assignment, self._group
-        others = {tp for tp, _ in self._held_by_others(only, readers(inherits=True))}
+        others = self.holders.others(only)
         mine = (tp for tp in context.delivery.in_hand() if (not only or tp in only) and tp not in others)
         block = Block(only, frozenset(mine))
         self.last_asked_at_ms = now = now_ms()
@@ -304,16 +253,13 @@ class Requests:
     def _follow_blocks(self) -> None:
         self._context.assignment.suspend()
         self._context.interrupt()
-        self._context.fetchable.pulse()
-        self._context.group_changed.pulse()  # a rebalance may wait for a record that is set aside
 
     def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
         """A request after `stop` gets no records, but marks those in hand as processed: `stop` may be waiting for
         that.
         """
-        if not self._context.is_in_callback and self._held_by_another(only, readers()) is None:
+        if not self._context.is_in_callback and not self.holders.others(only, inherits=False):
             self._context.delivery.process_all(only)
-            self._context.group_changed.pulse()
 
     def wrap_group(self, wrap: Callable[[GroupForRequests, int], GroupForRequests]) -> None:
         """Let something hear of every request from now on; `wrap` also gets how many are under way."""
@@ -328,7 +274,7 @@ class Requests:
 
         A request that names partitions affects only those, so that each partition may have a worker of its own.
         """
-        context, config, who = self._context, self._context.config, readers(self._last_readers)
+        context, config = self._context, self._context.config
         self._check_outside_callback()
         if self._subscription.is_empty:
             self._raise_not_subscribed()
@@ -338,25 +284,19 @@ class Requests:
                 "another request for records is waiting: await one before the next, or use auto_ack=False and "
                 "record.ack() for several workers"
             )
-        if who is not self._last_readers or self._has_several:
-            self._note_readers(only, who)
+        who = self.holders.ask(only)
         self.asked_count += 1
         if enough_count != context.assignment.tally.enough_count:
-            self._bound_partitions(enough_count)
+            context.assignment.limit(enough_count)  # the buffer of each partition, by the kind of the last request
         if config.enable_auto_commit:
             # A loss was reported when it happened, and these commits are not the application's.
             context.assignment.failed_commit.clear()
-        self._raised = None
-        if self._needed:
-            self._forget_needed(only)
-        if not config.auto_ack:
-            self._note_worker(who)
+        self._poison.begin()
+        self.last_asked_at_ms = now = now_ms()
+        self._needs.begin(only, now)
         if not context.is_stopped:  # after stop nothing more counts as processed
             context.delivery.process_all(only)
             self._note_ages()
-            if not self._group.may_deliver():
-                context.group_changed.pulse()  # a rebalance may be waiting for this
-        self.last_asked_at_ms = now = now_ms()
         self._asking_of.append(only)
         self._group.on_request(now)
         return who
@@ -364,18 +304,13 @@ class Requests:
     def _end(self, only: frozenset[TopicPartition]) -> None:
         """The request ended: with records, without, by an error or cancelled."""
         self._asking_of.remove(only)
-        if only in self._needed:
-            self._needed[only] = now_ms() + ASKED_AGAIN_MS
+        if only:
+            self._needs.end(only, now_ms())
         self._group.on_answer()
-
-    def _bound_partitions(self, enough_count: int) -> None:
-        """Bound the buffer of each partition by the kind of the last request."""
-        self._context.assignment.limit(enough_count)
-        self._context.fetchable.pulse()
 
     def end_merge(self) -> None:
         self._context.delivery.close_cursor()
-        self._bound_partitions(0)
+        self._context.assignment.limit(0)
 
     def _raise_not_subscribed(self) -> None:
         """A request that is already waiting goes on: another task may be between unsubscribe() and subscribe()."""
@@ -388,13 +323,11 @@ class Requests:
         if self._context.is_in_callback:
             raise IllegalStateError(f"{what} inside a rebalance callback; return from it first")
 
-    def _note_holder(self, who: Readers, places: Iterable[object]) -> None:
-        """Note that `who` was given records of these partitions, in the same step that ends the request."""
+    def _note_given(self, who: Readers, places: Iterable[object]) -> None:
+        """They were given records of these partitions, in the same step that ends the request."""
         self._context.given_count += 1
         self._note_ages()
-        if self._context.config.auto_ack:
-            for place in places:
-                self._holders[place] = who
+        self.holders.give(who, places)
 
     def _note_ages(self) -> None:
         """Note how old the newest record is that was handed out since the last call. Once for a slice, not a record."""
@@ -403,63 +336,6 @@ class Requests:
                 tally.newest_timestamp = None
                 if timestamp >= 0:
                     self.record_ages_ms[lane] = max(0, wall_ms() - timestamp)
-
-    def _note_readers(self, only: frozenset[TopicPartition], who: Readers) -> None:
-        """Handle a request by other readers than the last ones, or with several holders.
-
-        Raises:
-            ConcurrentConsumptionError: a task whose records this request would mark as processed still runs.
-        """
-        self._check_not_held(only, who)
-        if self._context.config.auto_ack:
-            if only:
-                self._has_several = True
-            else:  # no record that any reader held stays in hand
-                self._holders.clear()
-                self._has_several = False
-        self._last_readers = who
-        note_readers(who)
-
-    def _note_worker(self, who: Readers) -> None:
-        self._holders = {each: each for each in self._holders.values() if not each[-1].done()}
-        if who:
-            self._holders[who] = who
-
-    def _held_by_another(self, only: frozenset[TopicPartition], who: Readers) -> tuple[TopicPartition, Readers] | None:
-        """The first of `_held_by_others`."""
-        return next(self._held_by_others(only, who), None)
-
-    def _held_by_others(
-        self, only: frozenset[TopicPartition], who: Readers
-    ) -> Iterator[tuple[TopicPartition, Readers]]:
-        """The partitions with records in hand that a request of `who` would mark as processed while the task that holds
-        them still runs, each with that task.
-        """
-        holders = self._holders
-        if not self._context.config.auto_ack or all(each == who for each in holders.values()):
-            return
-        for tp in self._context.delivery.in_hand():
-            holder = holders.get(tp) or holders.get(_ALL)
-            if (not only or tp in only) and holder and not holder[-1].done() and not set(holder) & set(who):
-                yield tp, holder
-
-    def _check_not_held(self, only: frozenset[TopicPartition], who: Readers) -> None:
-        held = self._held_by_another(only, who)
-        if held is not None:
-            tp, holder = held
-            raise ConcurrentConsumptionError(
-                f"the task {holder[-1].get_name()!r} still holds a record of {tp.topic}-{tp.partition}, and reading on "
-                "would say that it is processed. Let one task read, or name other partitions in getone() and "
-                "getmany(); or let that task call commit() or skip() first; or use auto_ack=False and record.ack() for "
-                "several workers"
-            )
-
-    def is_held_elsewhere(self) -> bool:
-        """Whether a task other than the caller's may hold a record and may still process it."""
-        here = set(readers())
-        return self._context.delivery.is_in_hand() and any(
-            not each[-1].done() and not here & set(each) for each in self._holders.values()
-        )
 
     async def _wait(
         self,
@@ -489,9 +365,9 @@ class Requests:
                     continue
                 taken = self._taken(take)
                 if supply.has_freed and supply.take_freed():
-                    context.fetchable.pulse()
+                    context.changes.tell(Change.FETCHABLE)
                 if supply.to_inflate:
-                    context.inflate_wanted.pulse()
+                    context.changes.tell(Change.INFLATABLE)
                 if taken is not None:
                     return taken
                 if again_at_ms is not None and self._redeliveries.release_last():
@@ -501,59 +377,16 @@ class Requests:
                 return None
             if again_at_ms is not None:
                 wake = again_at_ms if wake is None else min(wake, again_at_ms)
-            await context.changed.wait(wake)
-            self.begin_turn()
+            await context.changes[Waiter.REQUESTS].wait(wake)
+            self.turn.begin()
 
     def _taken(self, take: Callable[[], T | None]) -> T | None:
         try:
             return take()
         except (RecordDeserializationError, TimestampError) as error:
-            self._emit_poison(error)
+            if self._poison.note(error):
+                self._context.emit(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
             raise
-
-    def _emit_poison(self, error: RecordDeserializationError | TimestampError) -> None:
-        """Report each poison record once, although every request that meets it raises it again."""
-        self._raised = error.tp
-        emitted_offset, _ = self._poison_emitted.get(error.tp, (None, None))
-        self._poison_emitted[error.tp] = error.offset, self._moves(error.tp)
-        if emitted_offset != error.offset:
-            self._context.emit(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
-
-    def _moves(self, tp: TopicPartition) -> dict[Lane, int]:
-        """How often the position of each lane of a partition was set."""
-        partition = self._context.assignment.get(tp)
-        if partition is None:
-            return {}
-        return {each: each.starts_count for each in (partition, *partition.lanes.cursors)}
-
-    def begin_turn(self) -> None:
-        """The loop has just run."""
-        self._turn_ends_at = time.monotonic() + TURN_SECONDS
-        self._turn_count = 0
-
-    def turn_left_ns(self) -> int:
-        return max(0, int((self._turn_ends_at - time.monotonic()) * 1e9))
-
-    def has_time(self) -> bool:
-        return time.monotonic() < self._turn_ends_at
-
-    async def _let_loop_run(self, count: int) -> None:
-        """Let the loop run when a turn is over: requests that never wait must not occupy it. This one asks for `count`
-        records.
-        """
-        is_turn_over = self._turn_count > 0 and self._turn_count + count > RECORDS_PER_TURN
-        if is_turn_over or time.monotonic() >= self._turn_ends_at:
-            await self._end_turn()
-
-    async def _end_turn(self) -> None:
-        """Let the loop run. If a call has blocked it, one round is too few for a heartbeat: the next record may block
-        it for as long, and three such records outlast the session.
-        """
-        was_blocked = time.monotonic() > self._turn_ends_at + BLOCKED_SECONDS
-        await asyncio.sleep(0)
-        if was_blocked:
-            await self._context.link.give_way()
-        self.begin_turn()
 
     def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:
         return self._context.delivery.take_opened(read_committed=self._context.config.read_committed)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 from weakref import ref
 
+from aiogroup._core.changes import Waiter
 from aiogroup._core.fetching.asking.broker_fetch import BY_NAME, AfterSeek, BrokerFetch, Brokers, Denied
 from aiogroup._core.fetching.asking.budget import FetchBudget
 from aiogroup._core.fetching.asking.planner import Planner
@@ -90,7 +91,7 @@ class Fetchers:
                 self._brokers.look(self._context.link.cluster, now_ms())
                 self._follow_plan()
                 self._look_for_silent_brokers(now_ms())
-                await self._context.fetchable.wait(now_ms() + LOOK_MS)
+                await self._context.changes[Waiter.FETCHERS].wait(now_ms() + LOOK_MS)
         finally:
             for sender in [*self._senders.values(), *self._after_seek.values()]:
                 sender.end()
@@ -215,6 +216,4 @@ class _Acknowledge:
     def __call__(self, record: Record) -> None:
         context = self._context()
         if context is not None:
-            context.delivery.settle()
-            self._ledger.ack(record.offset)
-            context.group_changed.pulse()
+            context.delivery.ack(self._ledger, record.offset)

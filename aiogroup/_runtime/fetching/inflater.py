@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._runtime.context import Context
 
 __all__ = ["inflate"]
@@ -17,7 +18,7 @@ async def inflate(context: Context) -> None:
     is_first = True
     while True:
         if not supply.to_inflate:
-            await context.inflate_wanted.wait()
+            await context.changes[Waiter.INFLATER].wait()
             is_first = True
             continue
         lane = supply.to_inflate.popleft()
@@ -31,4 +32,4 @@ async def inflate(context: Context) -> None:
                 supply.inflating = None
                 lane.buffer.weigh()
         delivery.look_again()
-        context.changed.pulse()
+        context.changes.tell(Change.READABLE)

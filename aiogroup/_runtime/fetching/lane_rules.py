@@ -64,7 +64,6 @@ class LiveRules:
         policy = FROM_EARLIEST if is_low_water else TO_NEAREST if is_nearest else self._policy
         if not policy.decides:
             lane.stick(OffsetOutOfRangeError(lane.tp, offset))
-            context.changed.pulse()
             return
         context.delivery.forget([lane])
         self._positions.reset(lane, policy, why=f"offset {offset} is out of range", lost=offset)

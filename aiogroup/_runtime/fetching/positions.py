@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.cluster import Cluster
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition, PositionState
@@ -95,7 +96,7 @@ class Positions:
             if not wanted:
                 if self._committer is None or not self._committer.is_adopting:  # the rebalance tells its own at its end
                     self._context.totals.tell()
-                await self._context.positions_wanted.wait(again_at_ms)
+                await self._context.changes[Waiter.POSITIONS].wait(again_at_ms)
                 continue
             try:
                 # Each leader is asked once only: a position that is wanted meanwhile must not wait until the last of
@@ -105,7 +106,6 @@ class Positions:
             except AiogroupError as error:
                 if not error.retriable:
                     self._context.inbox.put(error)
-                    self._context.changed.pulse()
                 self._context.emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
                 await retries.back_off()
 
@@ -121,7 +121,6 @@ class Positions:
         else:
             self._held_count += 1
             self._hold_until_ms = now_ms() + self._context.config.backoff_ms(self._held_count)
-        self._context.changed.pulse()
         return self._hold_until_ms if self._held_count else None
 
     async def resolve(self, partitions: list[Partition], until_ms: int, most_attempts: int | None = None) -> None:
@@ -157,10 +156,8 @@ class Positions:
         finally:
             for each in partitions:
                 self._asked.pop(each, None)
-            self._context.positions_wanted.pulse()  # some positions may have to be checked first, or looked up again
+            self._context.changes.tell(Change.POSITION)  # what this did not find may be looked up again
         self._context.failures.end(FETCH_FAILED, -1, why=LOOK_UP)
-        self._context.fetchable.pulse()
-        self._context.changed.pulse()
 
     def _is_asked(self, partition: Partition) -> bool:
         return self._asked.get(partition) == partition.target.changes_count
@@ -226,7 +223,7 @@ class Positions:
                 if each.state is not PositionState.RESET or each.target.changes_count != asked[each.tp][1]:
                     self._recovering.pop(each, None)
                     self._afterwards.pop(each, lambda: None)()
-                    self._context.changed.pulse()  # a commit by name may wait for it
+                    self._context.changes.tell(Change.POSITION)  # a commit by name may wait for both lanes
             if not why:
                 continue
             if not await retries.back_off():
@@ -271,7 +268,7 @@ class Positions:
                 self._start_over(partition, former_id, topic_id)
             elif (former := context.assignment.name_topic(partition, topic_id)) is not None:
                 emit(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
-                context.positions_wanted.pulse()  # it tells the totals
+                context.changes.tell(Change.POSITION)  # the positions task tells the totals
 
     def note_sight(self, answer: Cluster) -> None:
         """Note partitions that do not exist when we first look: they begin by `new_partition_reset`, since all their
@@ -303,7 +300,6 @@ class Positions:
         partition.drop_buffer()  # answers about the old topic do not count
         partition.topic_id, partition.reset.policy = topic_id, self._new_policy
         partition.move(PositionState.COMMITTED)
-        self._context.positions_wanted.pulse()
 
     def _start_over(self, partition: Partition, former_id: UUID, topic_id: UUID) -> None:
         """The topic was recreated, and other records stand at the same offsets: drop everything buffered, in hand or to
@@ -323,8 +319,6 @@ class Positions:
         context.assignment.start_over(partition, topic_id)
         context.emit(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
         self.reset(partition, self._new_policy, why=events.RECREATED)
-        context.group_changed.pulse()  # none of its records is in hand any more
-        context.changed.pulse()
 
     def reset(self, partition: Partition, policy: ResetPolicy, *, why: str, lost: int = -1) -> None:
         """Start over by the reset policy: look up the position, or have the application set it. `lost` is the position
@@ -332,10 +326,8 @@ class Positions:
         """
         if not policy.decides:
             partition.stick(NoOffsetForPartitionError(partition.tp))
-            self._context.changed.pulse()
-            return
-        partition.await_reset(policy, why, lost)
-        self._context.positions_wanted.pulse()
+        else:
+            partition.await_reset(policy, why, lost)
 
     async def _resolve_policy(self, partitions: list[Partition], until_ms: int, most_attempts: int | None) -> None:
         asked = self._ask(partitions)
@@ -401,8 +393,6 @@ class Positions:
             self._context.emit(
                 events.OffsetReset(tp.topic, tp.partition, offset, reset.policy.kind, reset.why, skipped_count)
             )
-        self._context.fetchable.pulse()
-        self._context.changed.pulse()
 
 
 def _is_wanted(partition: Partition) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
+from aiogroup._core.changes import Change
 from aiogroup._core.fetching.asking.broker_fetch import BrokerFetch, Denied, NotAuthorized, OutOfRange, Room, Want
 from aiogroup._core.protocol.messages.fetch import FetchResponse
 from aiogroup._core.telemetry.counts import FETCH_FAILED
@@ -153,7 +154,7 @@ class Sender(Generic[M_co]):
         machine.opened.clear()
         if not machine.has_more:
             context.delivery.look_again()
-            context.changed.pulse()  # once per answer, so that a waiting request sees all its partitions
+            context.changes.tell(Change.ANSWERED)  # once, so that a waiting request sees all its partitions
         if machine.is_more_there and not (machine.has_more or machine.news):
             self.step()
         else:
@@ -228,7 +229,7 @@ class Sender(Generic[M_co]):
 
     def _wake_others(self) -> None:
         self._context.delivery.look_again()
-        self._context.changed.pulse()
+        self._context.changes.tell(Change.ANSWERED)
 
     # News.
 
@@ -238,15 +239,12 @@ class Sender(Generic[M_co]):
             match each:
                 case Want.METADATA:
                     self._refresher.want()
-                case Want.POSITIONS:
-                    context.positions_wanted.pulse()
                 case Want.BROKERS:
-                    context.fetchable.pulse()
+                    context.changes.tell(Change.FETCHABLE)
                 case OutOfRange(lane, offset):
                     self._rules.on_out_of_range(lane, offset)
                 case NotAuthorized(topic):
                     context.inbox.put(TopicAuthorizationError([topic]))
-                    context.changed.pulse()
                 case Denied():
                     self._on_denied(self._node_id, each)
                 case _:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.cluster import Cluster
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition, PositionState
@@ -43,8 +44,7 @@ class Validator:
             if is_news(partition.leader, leader):
                 context.delivery.close_cursor()
                 partition.follow(leader)
-        context.positions_wanted.pulse()
-        context.fetchable.pulse()
+        context.changes.tell(Change.METADATA)
 
     async def run(self) -> None:
         """Ask every leader separately: one that does not answer holds up only its own partitions."""
@@ -72,7 +72,7 @@ class Validator:
                 asked = {each: each.target.changes_count for each in partitions}
                 self._asked |= asked
                 context.supervisor.spawn("validation", self._ask, node_id, asked)
-            await context.positions_wanted.wait(min(due_ms, default=None))
+            await context.changes[Waiter.POSITIONS].wait(min(due_ms, default=None))
 
     def _is_ahead(self, partition: Partition, now: int) -> bool:
         """Whether the position has a newer epoch than the leader in the metadata, which then cannot check it.
@@ -103,9 +103,7 @@ class Validator:
             for partition, changes_count in asked.items():
                 if self._asked.get(partition) == changes_count:
                     del self._asked[partition]
-            context.positions_wanted.pulse()
-            context.fetchable.pulse()
-            context.changed.pulse()
+            context.changes.tell(Change.POSITION)  # what this did not settle is asked for again
 
     def _unchanged(self, asked: dict[Partition, int]) -> list[Partition]:
         """The partitions that were not moved, lost or given another leader since the request."""

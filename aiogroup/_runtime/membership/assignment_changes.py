@@ -38,6 +38,4 @@ class AssignmentChanges:
         self._poll_clock.on_assignment(holds, now_ms())
         self._recovery.follow()
         self._fetchers.note_assignment()
-        context.fetchable.pulse()
-        context.positions_wanted.pulse()
         context.interrupt()  # a merge must see the new partitions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from aiogroup._core.changes import Change
 from aiogroup._core.membership.facts import RecordsWanted
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.membership.states import MemberState
@@ -75,10 +76,9 @@ class Callbacks:
         except Exception as error:  # noqa: BLE001 (it does not stop the rebalance; the next call raises it)
             self._context.emit(events.ListenerFailed(callback, repr_of(error)))
             self._context.inbox.put(error)
-            self._context.changed.pulse()
         finally:
             self._poll_clock.on_callback(now_ms(), begins=False)
             if self._poll_clock.is_asked and self._coordinator.membership.state is MemberState.PARKED:
                 self._coordinator.handle(RecordsWanted())  # the callback took too long, and a request still waits
             self.is_running = False
-            self._context.group_changed.pulse()
+            self._context.changes.tell(Change.CALLBACK)

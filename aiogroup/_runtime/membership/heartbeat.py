@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import anyio
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.membership.facts import Failed, HeartbeatAnswered
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.liveness import HeartbeatClock
@@ -66,7 +67,7 @@ class Heartbeat:
             if identity is None:
                 self._identity = None
                 self._count_until(FOREVER_MS)  # the group's partitions are given up: no delivery has to stop in time
-                await self._context.group_changed.wait()
+                await self._context.changes[Waiter.MEMBER].wait()
             elif identity != self._identity:
                 self._identity = identity
                 self.clock.on_joined(now)
@@ -81,7 +82,7 @@ class Heartbeat:
             elif now >= self.clock.due_at_ms:
                 await self._beat(identity)
             else:
-                await self._context.group_changed.wait(until_ms=self.clock.due_at_ms)
+                await self._context.changes[Waiter.MEMBER].wait(until_ms=self.clock.due_at_ms)
 
     def is_late(self) -> bool:
         """The loop was blocked when a heartbeat was due: a task that wakes up before this one lets it go first."""
@@ -102,7 +103,7 @@ class Heartbeat:
         config = self._context.config
         self._count_until(now + (self._named_session_ms if self._identity.is_static else config.session_timeout_ms))
         if is_over:
-            self._context.group_changed.pulse()  # the outage that the session watchdog reported is over
+            self._context.changes.tell(Change.MEMBER)  # the outage that the session watchdog reported is over
 
     def _give_up_coordinator(self) -> None:
         """No answer came for a whole session (KIP-62): look for another coordinator, and keep the generation."""

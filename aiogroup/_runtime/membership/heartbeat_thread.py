@@ -46,6 +46,7 @@ from typing import Final
 
 import anyio
 
+from aiogroup._core.changes import Change, Changes
 from aiogroup._core.membership.facts import Fact
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.membership.thread_member import MemberSnapshot, ThreadMember
@@ -135,7 +136,7 @@ class _Surroundings:
     config: ConsumerConfig
     link: Link
     emit: Emit
-    group_changed: Signal = field(default_factory=Signal)
+    changes: Changes[Signal] = field(default_factory=lambda: Changes(Signal))
 
 
 class _ThreadLine(Line):
@@ -275,7 +276,7 @@ class HeartbeatThread:
                     self._coordinator.lose(why, by_one_connection=by_one_connection)
             for fact in news.facts:
                 self._on_fact(fact)
-            self._context.group_changed.pulse()  # an answer may have ended an outage
+            self._context.changes.tell(Change.MEMBER)  # an answer may have ended an outage
         except Exception as error:  # noqa: BLE001 (a callback of the loop: `run` raises it)
             self._fail(error)
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from anyio.lowlevel import checkpoint_if_cancelled
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.telemetry import events
@@ -206,7 +207,7 @@ class Ownership:
             yield
         finally:
             self.is_closed = False
-            self._context.changed.pulse()
+            self._context.changes.tell(Change.CALLBACK)
 
     async def _wait_for_hand_over(self, leaving: frozenset[TopicPartition], still: Still) -> bool:
         """Wait until no record of `leaving` is in hand; of any partition, when a callback is to run.
@@ -235,7 +236,7 @@ class Ownership:
                 if leaving and now >= ends_at_ms:
                     return False
                 wakes = [*warnings[:1], ends_at_ms] if leaving else warnings[:1]
-                await self._context.group_changed.wait(min(wakes, default=None))
+                await self._context.changes[Waiter.LEAVING].wait(min(wakes, default=None))
         finally:
             self.is_waiting = False
             self.waits.note(self._context.rebalance.why.reason.value, now_ms() - since_ms)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aiogroup._core.changes import Waiter
 from aiogroup._core.membership.facts import PollIntervalPassed
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.telemetry import events
@@ -48,7 +49,7 @@ class PollWatchdog:
                     self._warned_since_ms = stall.since_ms
                     self._context.emit(events.PollIntervalWarning(now - stall.since_ms, stall.interval_ms))
                 wake_at_ms = min(wake_at_ms, stall.warns_at_ms if now < stall.warns_at_ms else stall.expires_at_ms)
-            await self._context.group_changed.wait(until_ms=max(wake_at_ms, now + 1))
+            await self._context.changes[Waiter.MEMBER].wait(until_ms=max(wake_at_ms, now + 1))
 
     async def _expire(self, since_ms: int) -> None:
         """End the membership under the lock, then send LeaveGroup: the group must not wait until the session ends."""

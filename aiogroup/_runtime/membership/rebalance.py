@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from aiogroup._core.changes import Waiter
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition, PositionState
 from aiogroup._core.membership import facts as f
-from aiogroup._core.membership.assignments import Change, reconcile
+from aiogroup._core.membership.assignments import AssignmentChange, reconcile
 from aiogroup._core.membership.first_sight import FirstSight
 from aiogroup._core.membership.states import MemberState
 from aiogroup._core.telemetry import events
@@ -81,7 +82,7 @@ class Rebalance:
             for request in step.requests:
                 await self._protocol.exchange(request)
             if not step.effects and not step.requests:
-                await self._context.group_changed.wait(step.wake_at_ms)
+                await self._context.changes[Waiter.MEMBER].wait(step.wake_at_ms)
 
     async def _perform(self, effect: f.Effect) -> None:
         match effect:
@@ -180,9 +181,6 @@ class Rebalance:
             self._emit_completed(effect)
         else:
             self._context.emit_rebalance_failed(f"generation {generation} ended before its partitions were taken over")
-        self._context.fetchable.pulse()
-        self._context.positions_wanted.pulse()
-        self._context.changed.pulse()
 
     def _emit_completed(self, effect: f.Adopt) -> None:
         self.completed_count += 1
@@ -195,7 +193,7 @@ class Rebalance:
         )
         self._context.totals.tell()
 
-    async def _take_over(self, change: Change, still: Still) -> None:
+    async def _take_over(self, change: AssignmentChange, still: Still) -> None:
         first_sight, membership = self.first_sight, self._coordinator.membership
         # The metadata may have come in by another way than the refresher.
         first_sight.note(membership.topics, self._context.link.cluster)
@@ -235,7 +233,6 @@ class Rebalance:
                 # The positions task asks on, and the application hears of it, as if Fetch had been refused.
                 self._context.emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
                 self._context.inbox.put(error)
-                self._context.changed.pulse()
                 return
             except AiogroupError as error:
                 if not any(each.state is PositionState.COMMITTED for each in wanted):
@@ -252,5 +249,4 @@ class Rebalance:
     async def _fail(self, error: AiogroupError) -> None:
         self._context.emit(events.MemberFailed(str(error), type(error).__name__))
         self._context.inbox.fail(error)
-        self._context.changed.pulse()
         await self.ownership.lose(str(error))

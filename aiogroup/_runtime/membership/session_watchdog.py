@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.telemetry import events
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
@@ -41,12 +42,12 @@ class SessionWatchdog:
             if now_ms() < until_ms:
                 if is_reported:
                     is_reported = False
-                    context.changed.pulse()
-                await context.group_changed.wait(until_ms if until_ms != FOREVER_MS else None)
+                    context.changes.tell(Change.INTERRUPTED)
+                await context.changes[Waiter.MEMBER].wait(until_ms if until_ms != FOREVER_MS else None)
                 continue
             if not is_reported:
                 is_reported = True
                 context.interrupt()
                 setting, session_ms = self._coordinator.membership.session
                 context.emit(events.SessionUnanswered(setting, session_ms, tuple(sorted(context.assignment.names))))
-            await context.group_changed.wait()
+            await context.changes[Waiter.MEMBER].wait()

@@ -97,7 +97,6 @@ class Refresher:
                 retries.on_success()
             except AuthenticationFailedError as error:
                 self._context.inbox.fail(error)
-                self._context.changed.pulse()
                 raise
             except ConsumerStoppedError:
                 return
@@ -152,8 +151,6 @@ class Refresher:
         self._reader.on_refreshed(self._context.link.cluster)
         self._refreshed_at_ms, self.asked_at_ms, self._asked_for = now_ms(), asked_at_ms, wanted
         self._refreshed.pulse()
-        self._context.fetchable.pulse()
-        self._context.positions_wanted.pulse()
 
     async def all_topics(self) -> Cluster:
         """The metadata of every topic, asked for now, again while brokers are not reached, in `request_timeout_ms`.

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.membership.facts import CommitAnswered
@@ -34,7 +35,7 @@ from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.counts import COMMIT_FAILED, Durations
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator, Written
-from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms
+from aiogroup._runtime.loop.clock import now_ms, sleep_ms
 from aiogroup._runtime.loop.retries import Retries
 from aiogroup._runtime.net.connection import OnAnswer
 from aiogroup._runtime.net.link import COMMIT
@@ -87,7 +88,6 @@ class Committer:
         self._busy_count = 0  # commits that may still be written under the present generation
         self._waiting_count = 0  # commits that wait for a round
         self._is_held_back = False
-        self._settled = Signal()
 
     @property
     def is_adopting(self) -> bool:
@@ -228,7 +228,7 @@ class Committer:
         """
         until_ms = now_ms() + timeout
         while self._is_busy and now_ms() < until_ms and self._context.supervisor.is_running:
-            await self._settled.wait(min(until_ms, now_ms() + 50))
+            await self._context.changes[Waiter.COMMITS].wait(until_ms)
         return not self._is_busy
 
     @property
@@ -243,7 +243,7 @@ class Committer:
     def release(self) -> None:
         """They go on, unless the group decides a round now."""
         self._is_held_back = False
-        self._context.group_changed.pulse()
+        self._context.changes.tell(Change.COMMITS_RELEASED)
 
     async def commit_all(self, timeout: int) -> None:
         """As `commit`, of what `commit()` without offsets says: all that was delivered or acknowledged is processed.
@@ -378,7 +378,7 @@ class Committer:
 
     def _rest(self) -> None:
         self._busy_count -= 1
-        self._settled.pulse()
+        self._context.changes.tell(Change.COMMIT_ENDED)
 
     async def _commit(self, commit: Commit, retries: Retries, written: Written | None) -> None:
         pending = commit.pending
@@ -402,7 +402,7 @@ class Committer:
                 committed |= done
                 if done:
                     self._context.emit(events.OffsetsCommitted(len(done), now_ms() - sent_at_ms))
-            self._settled.pulse()  # an earlier commit may wait for this one
+            self._context.changes.tell(Change.COMMIT_ENDED)  # an earlier commit may wait for this one
             if pending and last is not None:
                 await self._look_again(commit, retries.until_ms)
                 await retries.back_off()
@@ -431,7 +431,7 @@ class Committer:
                 last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
                 await self._wait_for_round(retries.until_ms)
             elif not self._order.due(commit):
-                await self._settled.wait(retries.until_ms)
+                await self._context.changes[Waiter.COMMITS].wait(retries.until_ms)
             else:
                 return last
 
@@ -445,7 +445,7 @@ class Committer:
         self._waiting_count += 1
         self._rest()
         try:
-            await self._context.group_changed.wait(until_ms)
+            await self._context.changes[Waiter.ROUND].wait(until_ms)
         finally:
             self._waiting_count -= 1
             self._busy_count += 1
@@ -563,8 +563,7 @@ class Committer:
 
     def _tell_of_durable(self) -> None:
         """Records that a rebalance or a stop waits for may be processed now."""
-        self._context.changed.pulse()
-        self._context.group_changed.pulse()
+        self._context.changes.tell(Change.COMMITTED)
 
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
         partition = self._context.assignment.get(tp)

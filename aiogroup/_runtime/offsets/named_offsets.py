@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from aiogroup._core.changes import Waiter
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.one_lane import OneLane
 from aiogroup._core.fetching.partition import Partition
@@ -106,7 +107,7 @@ class NamedOffsets:
                     f"nothing was committed: it is not known yet where {names} go on, as their leaders have not "
                     "answered. Records of an earlier ownership come again; commit what is delivered then"
                 )
-            await context.changed.wait(until_ms)
+            await context.changes[Waiter.REQUESTS].wait(until_ms)
             still = self.undecided(waiting)
             # Checked at once: records that are delivered while others are waited for were not meant by the call.
             self._check(each for each in waiting if each not in still)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.fetching.partition import Partition, PositionState
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.loop.clock import now_ms
@@ -49,7 +50,7 @@ class OffsetQueries:
                 raise ConsumerStoppedError(f"the consumer was stopped before the position of {partition.tp} was known")
             if now_ms() >= until_ms:
                 raise KafkaTimeoutError(f"the position of {partition.tp} is not known yet")
-            await self._context.changed.wait(until_ms)
+            await self._context.changes[Waiter.REQUESTS].wait(until_ms)
 
     def is_still(self, partition: Partition) -> bool:
         """The partition's ownership has not ended."""
@@ -136,4 +137,4 @@ class OffsetQueries:
             else:
                 partition.log.end_offset = end.offset
         self._context.delivery.look_again()
-        self._context.changed.pulse()
+        self._context.changes.tell(Change.ANSWERED)

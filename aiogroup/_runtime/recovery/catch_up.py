@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 from weakref import WeakSet
 
+from aiogroup._core.changes import Change
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import LaneTable
 from aiogroup._core.fetching.partition import Partition, PositionState
@@ -93,15 +94,6 @@ class CatchUp:
     def on_moved(self) -> None:
         self.share_out()
         self.wanted.pulse()
-        self._context.positions_wanted.pulse()  # the leader must confirm the new positions
-        self._context.fetchable.pulse()
-        self._context.changed.pulse()
-
-    def on_fetchable(self) -> None:
-        self._context.fetchable.pulse()
-
-    def on_deliverable(self) -> None:
-        self._context.changed.pulse()
 
     def share_out(self) -> None:
         """Divide one bound among the live lanes that wait for catch-up lanes.
@@ -171,8 +163,7 @@ class CatchUp:
                 self._tell_caught_up()
             if [each for each in self.lanes if each.let_live_go_on()]:
                 self.share_out()
-                self._context.fetchable.pulse()
-                self._context.changed.pulse()
+                self._context.changes.tell(Change.POSITION)
             await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
 
     def _tell_caught_up(self) -> None:
@@ -218,5 +209,3 @@ class CatchUp:
             if lanes is not None and lanes.live.state is not PositionState.COMMITTED:
                 lanes.raise_log_start(start.offset)
         self.wanted.pulse()  # perhaps nothing is pending any more
-        self._context.fetchable.pulse()
-        self._context.changed.pulse()

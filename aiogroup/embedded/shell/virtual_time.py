@@ -29,7 +29,7 @@ CLOCKS = (
     "aiokafka.consumer.group_coordinator",
     "aiokafka.consumer.subscription_state",
     "aiokafka.producer.message_accumulator",
-    "aiogroup._runtime.delivery.requests",
+    "aiogroup._runtime.delivery.turn",
     "aiogroup._runtime.loop.clock",
 )
 """Modules that ask `time` where they could ask the loop."""
@@ -105,8 +105,8 @@ def virtual_time(loop: VirtualLoop, *modules: ModuleType) -> Iterator[None]:
     for module in CLOCKS:
         replace(module, "time", clock)
     replace("aiogroup._runtime.build", "TURN_MS", TURN_MS)
-    for each in _found("aiogroup._runtime.delivery.requests", "Requests"):
-        layer[each, "turn_left_ns"] = lambda _requests: TURN_MS * NANOSECONDS_IN_A_MS
+    for each in _found("aiogroup._runtime.delivery.turn", "Turn"):
+        layer[each, "left_ns"] = lambda _turn: TURN_MS * NANOSECONDS_IN_A_MS
     replace("aiogroup._runtime.recovery.catch_up", "secrets", SimpleNamespace(token_bytes=random.randbytes))
     for each in _found("aiogroup._runtime.membership.heartbeat_thread", "HeartbeatThread"):
         layer[each, "__init__"] = _refuse_thread

@@ -58,8 +58,6 @@ SESSION_ERRORS: Final = (
 class Want(Enum):
     METADATA = auto()
     """The cluster has probably changed."""
-    POSITIONS = auto()
-    """A position is to be checked."""
     BROKERS = auto()
     """A partition belongs to another broker now, or memory was given back that another broker waits for."""
 
@@ -315,7 +313,6 @@ class BrokerFetch:
         if taken.is_diverged:  # we never send `last_fetched_epoch`, but a divergence must not be ignored
             lane.doubt()
             lane.back_off(now_ms, brokers.config)
-            self.news.append(Want.POSITIONS)
             return
         self.opened.append(lane)
         if taken.names_replica:
