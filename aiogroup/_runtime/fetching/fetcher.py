@@ -86,20 +86,24 @@ class Fetchers:
 
     async def run(self) -> None:
         """Keep one sender running for each broker that is needed, and have those go on that wait."""
+        has_changed = True
         try:
             while True:
                 self._brokers.look(self._context.link.cluster, now_ms())
-                self._follow_plan()
+                self._follow_plan(now_ms())
+                if has_changed:
+                    self._wake_senders()
+                    self._follow_seeks(now_ms())
                 self._look_for_silent_brokers(now_ms())
-                await self._context.changes[Waiter.FETCHERS].wait(now_ms() + LOOK_MS)
+                has_changed = await self._context.changes[Waiter.FETCHERS].wait(now_ms() + LOOK_MS)
         finally:
             for sender in [*self._senders.values(), *self._after_seek.values()]:
                 sender.end()
             self._senders.clear()
             self._after_seek.clear()
 
-    def _follow_plan(self) -> None:
-        nodes, now = set(self._planner.nodes), now_ms()
+    def _follow_plan(self, now: int) -> None:
+        nodes = set(self._planner.nodes)
         if UNKNOWN in nodes:
             self._refresher.want()
             if self._no_leader_since_ms is None:
@@ -110,14 +114,16 @@ class Fetchers:
         for node_id in self._senders.keys() - nodes:
             self._senders.pop(node_id).end()
             self._context.failures.end(FETCH_FAILED, node_id)
+        for node_id in nodes - self._senders.keys():
+            self._senders[node_id] = sender = self._sender(BrokerFetch(node_id, self._brokers, now), self._channel)
+            sender.start()
+
+    def _wake_senders(self) -> None:
+        """Something has changed, so a request may be due to a broker that has none."""
         for node_id, sender in [*self._senders.items()]:
             sender.wake()
             if sender.machine.is_under_way:  # the one that has waited longest comes first
                 self._senders[node_id] = self._senders.pop(node_id)
-        for node_id in nodes - self._senders.keys():
-            self._senders[node_id] = sender = self._sender(BrokerFetch(node_id, self._brokers, now), self._channel)
-            sender.start()
-        self._follow_seeks(now)
 
     def _sender(self, machine: M, channel: str) -> Sender[M]:
         return Sender(
