@@ -210,3 +210,12 @@ async def test_a_time_out_of_the_block_itself_keeps_its_text():
     with pytest.raises(KafkaTimeoutError, match=r"^of a request$"):
         async with within_ms(10_000, "too late"):
             raise KafkaTimeoutError("of a request")
+
+
+async def test_a_pulse_in_the_turn_in_which_the_time_ends_is_no_time_out():
+    signal, loop = Signal(), asyncio.get_running_loop()
+    until_ms = now_ms() + 5
+    waiting = asyncio.create_task(signal.wait(until_ms))
+    await asyncio.sleep(0)
+    loop.call_at((until_ms + 1) / 1000, signal.pulse)  # behind the timer of the wait
+    assert await waiting is True

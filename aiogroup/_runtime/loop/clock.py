@@ -181,31 +181,36 @@ class Signal:
     Check your condition, then `await wait()`. If there is no await in between, no pulse is missed.
     """
 
-    __slots__ = ("_waiters",)
+    __slots__ = ("_pulses_count", "_waiters")
 
     def __init__(self) -> None:
-        self._waiters: dict[asyncio.Future[bool], None] = {}
+        self._pulses_count = 0
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     def pulse(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(True)
-        self._waiters.clear()
+        self._pulses_count += 1
+        if self._waiters:
+            for waiter in self._waiters:
+                _wake(waiter)
+            self._waiters.clear()
 
     async def wait(self, until_ms: int | None = None) -> bool:
-        """Wait for a pulse, at most until the instant `until_ms`; False when the time ended first."""
-        loop = running_loop()
-        waiter: asyncio.Future[bool] = loop.create_future()
+        """Wait for a pulse, at most until the instant `until_ms`. Returns whether one came, be it in the same turn of
+        the loop in which the time ended.
+        """
+        loop, before_count = running_loop(), self._pulses_count
+        waiter: asyncio.Future[None] = loop.create_future()
         self._waiters[waiter] = None
-        timer = loop.call_at((until_ms + 1) / 1000, _expire, waiter) if until_ms is not None else None
+        timer = loop.call_at((until_ms + 1) / 1000, _wake, waiter) if until_ms is not None else None
         try:
-            return await waiter
+            await waiter
         finally:
             self._waiters.pop(waiter, None)
             if timer is not None:
                 timer.cancel()
+        return self._pulses_count != before_count
 
 
-def _expire(waiter: asyncio.Future[bool]) -> None:
+def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
-        waiter.set_result(False)
+        waiter.set_result(None)
