@@ -73,6 +73,8 @@ class InHand:
         """All records of the lane's slice are handed out, so its bytes count no more."""
         lane.buffer.weigh()
         self._supply.has_freed = True
+        if lane.is_left_out and not lane.is_due:
+            lane.target.changed()  # it gave way to others because it had records
 
     def hand_out_merged(self, taken: Iterable[tuple[Lane, Slice, int]], last: tuple[Lane, Record] | None) -> None:
         """The application got these numbers of records from each slice. With auto_ack all but the `last` one are
