@@ -10,6 +10,7 @@ from aiogroup._core.protocol.consumer_protocol import read_assignment
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup._core.protocol.versions import first_error_code
 from aiogroup._runtime.net.group_link import GroupLink, check_code, from_outside, only_one
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, GroupNotFoundError, MemberNotFoundError
@@ -90,7 +91,7 @@ async def _remove(groups: GroupLink, group_id: str, names: tuple[str, ...], reas
     gone = [each.group_instance_id or "" for each in response.members if each.error_code in _GONE]
     if gone:
         raise _not_found(group_id, gone, ())
-    check_code(response.first_error_code, group_id, "READ")
+    check_code(first_error_code(response), group_id, "READ")
 
 
 def _not_found(group_id: str, missing: Iterable[str], there: Iterable[str]) -> MemberNotFoundError:

@@ -391,6 +391,21 @@ def test_one_place_names_the_group_protocol():
     assert knowing == KNOW_THE_CLASSIC_PROTOCOL.keys()
 
 
+def test_one_place_knows_that_static_membership_has_two_forms():
+    """The machine and the runtime ask `StaticForm` what to do, and never which form it is."""
+    knowing = {
+        source.path
+        for source in sources()
+        if source.path.startswith(("aiogroup/_core/", "aiogroup/_runtime/"))
+        and any("draft" in word.lower() for node in source.nodes for word in identifiers(node))
+    }
+    assert knowing == {"aiogroup/_core/membership/classic/forms.py"}
+
+
+def identifiers(node):
+    return [getattr(node, each) for each in ("id", "attr", "arg", "name") if isinstance(getattr(node, each, None), str)]
+
+
 def enums():
     for source in sources():
         for node in source.nodes:

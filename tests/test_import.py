@@ -57,6 +57,10 @@ FOR_SOME = (
     "aiogroup.devkafka", "aiogroup.embedded", "aiogroup.eventlog", "aiogroup.faststream", "aiogroup.figures",
     "aiogroup.otel", "aiogroup.prometheus", "aiogroup.dead_letters", "aiogroup._command",
     "aiogroup.schemas", "aiogroup.spark", "aiogroup.testing", "aiogroup.verifiable",
+    "aiogroup._core.protocol.messages.consumer_group_describe",
+    "aiogroup._core.protocol.messages.consumer_group_heartbeat",
+    "aiogroup._core.protocol.messages.share_acknowledge", "aiogroup._core.protocol.messages.share_fetch",
+    "aiogroup._core.protocol.messages.share_group_describe", "aiogroup._core.protocol.messages.share_group_heartbeat",
     "aiogroup_pytest", "aiogroup._core.recovery.book", "aiogroup._runtime.membership.heartbeat_thread",
     "aiogroup._runtime.recovery.parallel", "aiokafka.coordinator.assignors.sticky",
 )  # fmt: skip

@@ -135,9 +135,12 @@ def imported() -> set[tuple[str, str]]:
     return {(module, name) for module, name in pairs if module not in SURFACE}
 
 
+def classes(tree: ast.AST) -> dict[str, ast.ClassDef]:
+    return {each.name: each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)}
+
+
 def tree_of(kind: type) -> ast.ClassDef:
-    text = inspect.getsource(sys.modules[kind.__module__])
-    return next(each for each in ast.parse(text).body if isinstance(each, ast.ClassDef) and each.name == kind.__name__)
+    return classes(ast.parse(inspect.getsource(sys.modules[kind.__module__])))[kind.__name__]
 
 
 def attributes(tree: ast.ClassDef, *, only_set: bool) -> set[str]:
@@ -149,7 +152,15 @@ def attributes(tree: ast.ClassDef, *, only_set: bool) -> set[str]:
         and ast.unparse(each.value) in ("self", "super()")
         and (not only_set or isinstance(each.ctx, ast.Store))
     }
-    return of_self | {each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return of_self | names_of_class(tree)
+
+
+def names_of_class(tree: ast.ClassDef) -> set[str]:
+    """What the body of a class defines: methods and attributes."""
+    names = {each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    targets = [each.target for each in tree.body if isinstance(each, ast.AnnAssign)]
+    targets += [target for each in tree.body if isinstance(each, ast.Assign) for target in each.targets]
+    return names | {each.id for each in targets if isinstance(each, ast.Name)}
 
 
 THEIRS = attributes(tree_of(AIOKafkaConnection), only_set=True)
@@ -183,6 +194,42 @@ def test_what_is_only_named_is_named():
 def test_the_list_has_what_the_connection_uses_of_its_base():
     used = attributes(OURS, only_set=False) & THEIRS
     assert {name for place, name in LISTED if place == CONNECTION} == used | AUTHENTICATORS
+
+
+def listed_for(place: str) -> set[str]:
+    return {name for each, name in LISTED if each == place}
+
+
+def test_the_list_has_what_our_classes_use_of_theirs():
+    """Each class of aiokafka's that one of ours extends, other than the documented ones and the connection."""
+    for source in MODULES:
+        theirs = dict(name.rsplit(".", 1)[::-1] for name in source.imports() if name.startswith("aiokafka."))
+        for kind in classes(source.tree).values():
+            for base in {ast.unparse(each) for each in kind.bases} & theirs.keys():
+                place = f"{theirs[base]}.{base}"
+                owner = getattr(importlib.import_module(theirs[base]), base)
+                if place == CONNECTION or owner.__module__ in SURFACE:
+                    continue
+                inherited = {name for each in owner.__mro__[:-1] for name in attributes(tree_of(each), only_set=True)}
+                used = (attributes(kind, only_set=False) & inherited) - {"__init__"}
+                assert listed_for(place) == used, f"{source.path}: {kind.name}"
+
+
+OF_OTHERS = {"_handed_out", "_make", "_origin", "_replace", "_started", "_values"}
+"""Private names that the files which import from aiokafka ask of objects of aiogroup's, and of named tuples."""
+
+
+def test_the_list_has_the_private_names_that_are_asked_of_theirs():
+    asked = {
+        each.attr
+        for source in MODULES
+        if any(name.split(".")[0] == "aiokafka" for name in source.imports())
+        for each in source.nodes
+        if isinstance(each, ast.Attribute)
+        and re.match("_[a-z]", each.attr)
+        and ast.unparse(each.value) not in ("self", "cls", "super()")
+    }
+    assert asked == OF_OTHERS | listed_for("aiokafka.conn.BaseSaslAuthenticator")
 
 
 def found(place: str, name: str) -> object:

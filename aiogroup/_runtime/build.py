@@ -132,6 +132,7 @@ class _Member:
         settings = GroupSettings.of(config, is_cooperative=is_cooperative(assignors))
         self._offers = Offers(assignors, config.client_rack, context.assignment)
         membership = ClassicMembership(Identity(group_id, config.instance_id), settings, self._offers, observer)
+        self._forms = membership.forms
         self._leadership = membership.leadership
         self._context = context
         self._assignors = assignors
@@ -151,7 +152,7 @@ class _Member:
         callbacks = Callbacks(context, subscription, coordinator, poll_clock)
         ownership = Ownership(context, coordinator, commits, callbacks, changes)
         leader = Leader(context, coordinator, self._assignors, self._leadership)
-        rounds = ClassicRounds(context, coordinator, leader, self._leadership, self._offers)
+        rounds = ClassicRounds(context, coordinator, leader, self._forms, self._leadership, self._offers)
         default = parse_reset_policy(context.config.auto_offset_reset)
         first_sight = FirstSight(default, of_new=parse_reset_policy(context.config.new_partition_reset))
         rebalance = Rebalance(context, coordinator, commits, positions, ownership, rounds, first_sight, refresher)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import anyio
 
 from aiogroup._core.changes import Change, Changes
-from aiogroup._core.membership.facts import CoordinatorGone, Fact, FormTold, NameNotCarried
+from aiogroup._core.membership.facts import CoordinatorGone, Fact, NameNotCarried
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.member import Member, Membership
 from aiogroup._core.membership.remedies import Remedy, Rpc, not_authorized_error, remedy_for
@@ -27,6 +27,7 @@ from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorReq
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.schema import R_co, Request
+from aiogroup._core.protocol.versions import first_error_code
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.context import Context
@@ -51,9 +52,6 @@ NO_COORDINATOR: Final = FoundCoordinator(
 )
 FIRST_WITH_NAMES = 5
 """The first version of JoinGroup with `group_instance_id` (KIP-345)."""
-DRAFT_FEATURE, DRAFT_VERSION = "static.membership.draft", 41
-FIRST_WITH_TIMEOUTS = 6
-"""The first version of JoinGroup that can carry the draft's time-outs."""
 
 
 class Surroundings(Protocol):
@@ -220,14 +218,10 @@ class Line:
                     node_id = await self.find()
                     connection = await self._context.link.connect(node_id, channel)
                     is_connected = True
-                    if channel == JOIN and self._asks_for_form:
-                        await connection.learn_features(self._context.config.request_timeout_ms)
                     if channel != HEARTBEAT:
                         await self._context.link.give_way()
                     async with self.lock:
                         self._check_name_is_carried(connection)
-                        if channel == JOIN and self._asks_for_form:
-                            self._check_form(connection)
                         message = request()
                         if message is None:
                             return None
@@ -268,19 +262,6 @@ class Line:
         self._context.emit(events.StaticMembershipDowngraded(name, self.node_id, version))
         self.handle(NameNotCarried())
 
-    @property
-    def _asks_for_form(self) -> bool:
-        """Whether the form of static membership makes a difference: one of the draft's own time-outs is set."""
-        config = self._context.config
-        return self.identity.is_static and bool(config.registration_timeout_ms or config.expansion_timeout_ms)
-
-    def _check_form(self, connection: Connection) -> None:
-        """Draft 41 of KIP-345 is served by aiogroup's embedded broker, which says so by a feature."""
-        has_feature = connection.features.get(DRAFT_FEATURE) == DRAFT_VERSION
-        is_draft = has_feature and connection.version_of(JoinGroupRequest) >= FIRST_WITH_TIMEOUTS
-        if is_draft is not self.identity.is_of_draft:
-            self.handle(FormTold(is_draft))
-
     async def leave(self, request: LeaveGroupRequest) -> None:
         """Report to the coordinator that a member is gone, so that it need not wait for the session to end.
 
@@ -288,7 +269,7 @@ class Line:
             AiogroupError: no answer within `request_timeout_ms`, or a refusal; then the session ends by itself.
         """
         response = await self.exchange(HEARTBEAT, self._context.config.request_timeout_ms, lambda: request)
-        code = 0 if response is None else response.first_error_code
+        code = 0 if response is None else first_error_code(response)
         if remedy_for(Rpc.LEAVE_GROUP, code) not in (Remedy.PROCEED, Remedy.DONE):
             row = lookup(code)
             raise BrokerError(

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from aiogroup._core.cluster import Broker, Cluster
 from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.protocol.constants import EARLIEST, LATEST
 from aiogroup._core.protocol.errors import lookup
 from aiogroup._core.protocol.messages.describe_groups import DescribedGroup
 from aiogroup._core.protocol.messages.list_groups import ListedGroup
-from aiogroup._core.protocol.messages.list_offsets import EARLIEST, LATEST
 from aiogroup._core.recovery.lane_starts import fold
 from aiogroup._core.recovery.ranges import Ranges, above, count
 from aiogroup._core.recovery.token import DoneRanges, Found, LogId, Token, read_committed, read_done, second_group_mark

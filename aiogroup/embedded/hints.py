@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiogroup._core.protocol.constants import GROUP
 from aiogroup._core.protocol.errors import ErrorCode
-from aiogroup._core.protocol.messages.find_coordinator import GROUP, FindCoordinatorRequest
+from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup._core.protocol.messages.metadata import MetadataResponse
 
 if TYPE_CHECKING:

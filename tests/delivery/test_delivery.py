@@ -375,7 +375,7 @@ def test_seek_takes_back_what_is_in_hand():
 def test_a_seek_forwards_keeps_what_is_buffered_after_it_and_the_request_under_way():
     delivery, partition = one_partition()
     partition.put(fetched(partition, 10, base=10))
-    partition.target.offset = 20
+    partition.target.fetched(20)
     take_all(delivery, 2)  # a slice of four is decoded, and two of it are given
     changes_count, starts_count, ledger = partition.target.changes_count, partition.starts_count, partition.ledger
     for offset in (3, 6, 13):
@@ -393,7 +393,7 @@ def test_a_seek_forwards_keeps_what_is_buffered_after_it_and_the_request_under_w
 
 def test_a_seek_to_the_end_of_what_is_buffered_waits_for_what_is_on_its_way():
     delivery, partition = one_partition()
-    partition.target.offset = 10
+    partition.target.fetched(10)
     delivery.seek(partition, 10)
     assert take_all(delivery) == {}
     partition.put(fetched(partition, 3, base=10))
@@ -403,7 +403,7 @@ def test_a_seek_to_the_end_of_what_is_buffered_waits_for_what_is_on_its_way():
 @pytest.mark.parametrize("offset", [1, 11])
 def test_a_seek_backwards_or_after_what_is_buffered_drops_it_and_is_asked_for_at_once(offset):
     delivery, partition = one_partition()
-    partition.target.offset = 10
+    partition.target.fetched(10)
     take_all(delivery, 2)
     delivery.seek(partition, offset)
     assert partition.target.offset == partition.position == offset
@@ -413,7 +413,7 @@ def test_a_seek_backwards_or_after_what_is_buffered_drops_it_and_is_asked_for_at
 
 def test_a_seek_that_its_leader_must_confirm_drops_what_is_buffered():
     delivery, partition = one_partition()
-    partition.target.offset = 10
+    partition.target.fetched(10)
     delivery.seek(partition, 5, leader_epoch=3)
     assert not partition.buffer.pieces
 
@@ -421,7 +421,7 @@ def test_a_seek_that_its_leader_must_confirm_drops_what_is_buffered():
 def test_a_seek_to_a_poison_record_gives_it_another_chance():
     delivery, partition = one_partition(0)
     partition.put(fetched(partition, 6, **poison_at(3)))
-    partition.target.offset = 6
+    partition.target.fetched(6)
     assert take_all(delivery) == {0: [0, 1, 2]}
     with pytest.raises(RecordDeserializationError):
         take_all(delivery)
@@ -432,7 +432,7 @@ def test_a_seek_to_a_poison_record_gives_it_another_chance():
 
 def test_what_is_decompressed_in_a_thread_is_not_touched_by_a_seek():
     delivery, partition = one_partition()
-    partition.target.offset = 10
+    partition.target.fetched(10)
     delivery.supply.inflating = partition.buffer.pieces[0]
     delivery.seek(partition, 5)
     assert delivery.supply.inflating.next_offset == 0
@@ -458,7 +458,7 @@ def test_a_damaged_batch_is_passed_over_as_a_whole():
     damaged = bytearray(wire_batches.built(3, 3))
     damaged[-3] ^= 1
     partition.put(fetched(partition, 0, 3, data=bytes(damaged)))
-    partition.target.offset = 6
+    partition.target.fetched(6)
     assert take_all(delivery) == {0: [0, 1, 2]}
     with pytest.raises(RecordDeserializationError):
         take_all(delivery)

@@ -15,6 +15,7 @@ from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.machine.groups.coordinators import java_bucket, java_hash
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.messages.ranges import RANGES
+from tests.support.any_version import ranges_of
 from tests.support.embedded_clients import Machine
 
 NAMED = ApiVersionsRequest(client_software_name="scripted", client_software_version="1")
@@ -31,7 +32,7 @@ def codes(answer):
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_of_api_versions_lists_what_is_offered(version):
     answer = Machine().client().ask(NAMED, version)
-    assert answer.ranges() == {each.API_KEY: bounds for each, bounds in RANGES.items()}
+    assert ranges_of(answer) == {each.API_KEY: bounds for each, bounds in RANGES.items()}
     if version >= 3:
         assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [
             ("transaction.version", 1)
@@ -47,7 +48,7 @@ def test_a_client_that_names_itself_with_other_characters_is_refused(name, versi
 
 def test_an_older_broker_offers_less():
     machine = Machine(api_versions={"JoinGroup": (0, 3)})
-    assert machine.client().ask(NAMED).ranges()[JoinGroupRequest.API_KEY] == (0, 3)
+    assert ranges_of(machine.client().ask(NAMED))[JoinGroupRequest.API_KEY] == (0, 3)
     with pytest.raises(BrokerRefusal):
         Machine(api_versions={"JoinGroup": (0, 99)})
 

@@ -91,7 +91,7 @@ class Member:
 
     def leave(self, machine):
         """Over another connection, at whatever point it is; what comes for it afterwards is nobody's."""
-        answer = machine.client().ask(LeaveGroupRequest(GROUP, (MemberIdentity(self.member_id),)))
+        answer = machine.client().ask(LeaveGroupRequest(GROUP, members=(MemberIdentity(self.member_id),)))
         return ErrorCode(answer.members[0].error_code)
 
 
@@ -129,9 +129,8 @@ def test_what_was_committed_with_an_offset_comes_back_and_outlives_the_coordinat
     client.ask(OffsetCommitRequest(GROUP, topics=(OffsetCommitRequestTopic("orders", partitions=(place,)),)), 9)
     for node_id in (1, 2):
         machine.do(lambda cluster, now_ms, to=node_id: cluster.coordinators.move(GROUP, to, 0, now_ms))
-        (group,) = (
-            machine.client(node_id).ask(OffsetFetchRequest((OffsetFetchRequestGroup(GROUP, topics=None),)), 9).groups
-        )
+        asked = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(GROUP, topics=None),))
+        (group,) = machine.client(node_id).ask(asked, 9).groups
         ((told,),) = [topic.partitions for topic in group.topics]
         assert (told.committed_offset, told.committed_leader_epoch, told.metadata) == (7, 3, "ä word")
 

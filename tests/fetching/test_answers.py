@@ -11,7 +11,7 @@ from aiogroup._core.fetching.asking.remedies import FetchRemedy
 from aiogroup._core.fetching.asking.sessions import Asked
 from aiogroup._core.fetching.lane import LogBounds
 from aiogroup._core.fetching.partition import PositionState
-from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
+from aiogroup._core.fetching.records.decode import DecodeSettings
 from aiogroup._core.fetching.target import UNKNOWN
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.fetch import EpochEndOffset, PartitionData
@@ -37,10 +37,7 @@ class Fetch:
             0, error, 9, last_stable_offset=8, log_start_offset=2, records=records, preferred_read_replica=replica,
             diverging_epoch=EpochEndOffset(0, diverging),
         )  # fmt: skip
-        return take(self.lane, self.asked, data, 1_000, self.decoder)
-
-    def decoder(self, lane, records, offset, aborted):
-        return PartitionDecoder(lane.tp, records, offset, aborted, DecodeSettings(), lambda record: None)
+        return take(self.asked, data, 1_000, DecodeSettings(), lambda ledger: ledger.ack)
 
     @property
     def bounds(self):
@@ -59,7 +56,7 @@ def test_records_are_buffered_and_the_next_fetch_begins_after_them():
     assert fetch.bounds == (2, 8, 9, 1_000, 1_000)
 
 
-@pytest.mark.parametrize("move", [lambda lane: lane.start_at(5), lambda lane: setattr(lane.target, "offset", 6)])
+@pytest.mark.parametrize("move", [lambda lane: lane.start_at(5), lambda lane: lane.target.fetched(6)])
 def test_an_answer_to_where_the_lane_was_before_gives_the_bounds_of_the_log_and_no_records(move):
     fetch = Fetch()
     move(fetch.lane)
@@ -99,11 +96,13 @@ def test_the_replica_that_an_answer_names_is_preferred_from_now_on():
 
 def test_an_answer_without_records_heals_unless_a_long_batch_had_no_room():
     fetch = Fetch()
-    fetch.lane.target.error, fetch.lane.target.failures_count = "NOT_LEADER_OR_FOLLOWER", 2
-    fetch.lane.target.batch_bytes = 500
+    fetch.lane.target.failed("NOT_LEADER_OR_FOLLOWER")
+    fetch.lane.back_off(0, CONFIG)
+    fetch.lane.back_off(0, CONFIG)
+    fetch.lane.target.was_cut_off(500)
     fetch.take(None)
     assert (fetch.lane.target.error, fetch.lane.target.failures_count) == ("NOT_LEADER_OR_FOLLOWER", 2)
-    fetch.lane.target.batch_bytes = 0
+    fetch.lane.target.was_cut_off(0)
     fetch.take(None)
     assert (fetch.lane.target.error, fetch.lane.target.failures_count) == ("", 0)
 

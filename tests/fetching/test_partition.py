@@ -58,7 +58,7 @@ def test_dropping_the_buffer_fetches_again_from_the_position():
     it = partition()
     it.start_at(5)
     it.put(fetched(it, 3, base=5))
-    it.target.offset = 8
+    it.target.fetched(8)
     it.ledger.deliver([5], 6)
     it.drop_buffer()
     assert it.target.offset == it.position == 6
@@ -68,7 +68,7 @@ def test_a_damaged_piece_that_is_dropped_is_fetched_again():
     it = partition()
     it.start_at(0)
     it.put(fetched(it, 3))
-    it.target.is_halted = True
+    it.target.halt()
     it.drop_buffer()
     assert not it.target.is_halted
 

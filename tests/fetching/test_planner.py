@@ -17,6 +17,8 @@ from tests.support.records import LATEST, assigned, fetched, read_all, tp
 MIB = 1024 * 1024
 CONFIG = ConsumerConfig(max_partition_fetch_bytes=2_000, fetch_max_bytes=MIB)
 
+SOON_MS = CONFIG.backoff_ms(1)
+
 
 def cluster(leaders=(1, 2, 1, 2), epoch=0, topic_id=1):
     partitions = {number: PartitionInfo(leader, epoch, (1, 2), (1, 2)) for number, leader in enumerate(leaders)}
@@ -60,7 +62,7 @@ def test_paused_broken_and_unknown_positions_are_left_out_until_that_ends():
     one_leads_all = cluster((1,) * 5)
     paused, broken, unknown, stuck, _ = planning.partitions
     paused.bar(Bar.PAUSED)
-    broken.target.is_halted = True
+    broken.target.halt()
     unknown.await_reset(LATEST)
     stuck.stick(OffsetOutOfRangeError(stuck.tp, 0))
     planning.look(seen=one_leads_all)
@@ -99,14 +101,14 @@ def test_what_is_used_up_makes_a_difference_where_enough_was_buffered(count, is_
     [
         lambda it: it.start_at(5),
         lambda it: it.bar(Bar.PAUSED),
-        lambda it: setattr(it.target, "is_halted", True),
+        lambda it: it.target.halt(),
         lambda it: it.await_reset(LATEST),
         lambda it: it.stick(OffsetOutOfRangeError(it.tp, 0)),
         lambda it: it.back_off(0, CONFIG),
-        lambda it: setattr(it.target, "batch_bytes", 5_000),
-        lambda it: setattr(it.target, "offset", 5),
+        lambda it: it.target.was_cut_off(5_000),
+        lambda it: it.target.fetched(5),
         lambda it: it.put(fetched(it, 500)),
-        lambda it: setattr(it.target, "preferred_replica", 2) or setattr(it.target, "preferred_until_ms", 1_000),
+        lambda it: it.target.prefer(2, 0),
         lambda it: it.drop_buffer(),
     ],
 )
@@ -121,8 +123,8 @@ def test_whatever_decides_a_fetch_is_seen(touch):
 def test_partition_that_failed_waits_and_the_planner_says_until_when():
     planning = Planning(0, 2)
     first, second = planning.partitions
-    first.target.backoff_until_ms = 700
-    second.target.backoff_until_ms = 300
+    first.back_off(700 - SOON_MS, CONFIG)
+    second.back_off(300 - SOON_MS, CONFIG)
     planning.look(100)
     assert (planning.asked(), planning.plan().max_bytes, planning.planner.wake_at_ms) == ([], 0, 300)
     planning.look(300)
@@ -134,9 +136,10 @@ def test_partition_that_failed_waits_and_the_planner_says_until_when():
 def test_partition_that_fails_again_meanwhile_waits_longer():
     planning = Planning(0)
     (partition,) = planning.partitions
-    partition.target.backoff_until_ms = 300
+    partition.back_off(300 - SOON_MS, CONFIG)
     planning.look(100)
-    partition.target.backoff_until_ms = 900
+    partition.target.retry_now()
+    partition.back_off(900 - SOON_MS, CONFIG)
     planning.look(200)
     planning.look(300)
     assert planning.asked() == []
@@ -173,7 +176,7 @@ def test_the_next_fetch_is_on_its_way_while_one_is_read():
 
 def test_partition_whose_offset_moved_goes_after_the_others():
     planning = Planning(0, 2)
-    planning.partitions[0].target.offset = 10
+    planning.partitions[0].target.fetched(10)
     planning.look()
     assert planning.asked() == [2, 0]
 
@@ -198,11 +201,11 @@ def test_small_fetch_max_bytes_still_fetches():
 def test_batch_that_did_not_fit_is_asked_for_whole_until_it_came():
     planning = Planning(0)
     (partition,) = planning.partitions
-    partition.target.batch_bytes = 3 * MIB
+    partition.target.was_cut_off(3 * MIB)
     planning.look()
     assert planning.plan().max_bytes == 3 * MIB
     assert planning.planner.broker(1).session.wanted[tp(0)].max_bytes == 3 * MIB
-    partition.target.batch_bytes = 0
+    partition.target.heal()
     planning.look()
     assert planning.plan().max_bytes == MIB
     assert planning.planner.broker(1).session.wanted[tp(0)].max_bytes == 2_000
@@ -253,21 +256,21 @@ def test_partition_of_a_topic_that_was_recreated_is_asked_for_under_the_new_id_o
 def test_preferred_replica_is_read_from_while_it_holds():
     planning = Planning(0)
     (partition,) = planning.partitions
-    partition.target.preferred_replica, partition.target.preferred_until_ms = 2, 1_000
+    partition.target.prefer(2, 0)
     planning.look(0)
-    assert (planning.asked(1), planning.asked(2), planning.planner.wake_at_ms) == ([], [0], 1_000)
-    planning.look(999)
+    assert (planning.asked(1), planning.asked(2), planning.planner.wake_at_ms) == ([], [0], 300_000)
+    planning.look(299_999)
     assert planning.asked(2) == [0]
-    planning.look(1_000)
+    planning.look(300_000)
     assert (planning.asked(1), planning.asked(2)) == ([0], [])
 
 
 def test_failure_at_a_preferred_replica_is_waited_for_and_no_longer():
     planning = Planning(0)
     (partition,) = planning.partitions
-    partition.target.preferred_replica, partition.target.preferred_until_ms = 2, 300_000
+    partition.target.prefer(2, 0)
     planning.look(0)
-    partition.target.backoff_until_ms = 200
+    partition.back_off(200 - SOON_MS, CONFIG)
     planning.look(100)
     assert (planning.asked(2), planning.planner.wake_at_ms) == ([], 200)
     planning.look(200)
@@ -276,7 +279,7 @@ def test_failure_at_a_preferred_replica_is_waited_for_and_no_longer():
 
 def test_preferred_replica_that_left_the_cluster_is_forgotten():
     _, (partition,) = assigned(0)
-    partition.target.preferred_replica, partition.target.preferred_until_ms = 9, 1_000
+    partition.target.prefer(9, 0)
     assert node_for(partition, CLUSTER, 0) == 1
 
 
@@ -316,7 +319,7 @@ def test_an_answer_without_news_confirms_what_was_heard_but_of_what_was_just_ask
     broker.session.begin()
     broker.answered_at_ms = 900  # nothing is new
     assert planning.planner.heard_at_ms(first) == 900
-    first.target.offset = 5
+    first.target.fetched(5)
     planning.look()
     broker.named = broker.session.begin().partitions
     assert planning.planner.heard_at_ms(first) == 100

@@ -216,7 +216,7 @@ def partition_at(position, *runs):
     partition.start_at(0, leader=Leader(1, 5))
     for begin, count, epoch in runs:
         partition.put(fetched(partition, count, base=begin), w.epochs_of(w.built(count, base=begin, epoch=epoch)))
-        partition.target.offset = begin + count
+        partition.target.fetched(begin + count)
     partition.ledger.deliver([position - 1], position)
     return partition
 

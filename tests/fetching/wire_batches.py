@@ -11,7 +11,7 @@ from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.record._crecords.cutil import crc32c_cython
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from aiogroup._core.fetching.records.extent import extent_of
+from aiogroup._core.native import extent
 
 PLAIN, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 TRANSACTIONAL, CONTROL, LOG_APPEND_TIME = 0x10, 0x20, 0x08
@@ -112,7 +112,7 @@ def built(count, base=0, codec=PLAIN, value=b"v" * 100, epoch=-1):
 
 
 def epochs_of(data):
-    return extent_of(data, 0).epochs
+    return extent(data, 0)[1]
 
 
 def message(offset, key, value, *, magic=1, attributes=0, timestamp=0, crc=None):

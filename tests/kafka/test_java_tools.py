@@ -7,12 +7,11 @@ import time
 
 from aiogroup.embedded.messages.ranges import RANGES
 from tests.support.brokers import EmbeddedCluster
+from tests.support.brokers_differ import HIGHER_VERSIONS
 from tests.support.java_tools import golden, run_all
 
 APIS = "api versions"
 API = re.compile(r"(\w+)\(\d+\):")
-FIRST_TRANSACTIONS = {"AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 5}
-"""Kafka's highest versions of what the embedded broker offers for the first protocol of transactions alone."""
 
 
 def as_the_embedded_broker_offers(lines):
@@ -20,10 +19,10 @@ def as_the_embedded_broker_offers(lines):
     offered = {request.api_name(): highest for request, (_, highest) in RANGES.items()}
     for line in lines:
         api = API.match(line)
-        if api is None or (api[1] in offered and api[1] not in FIRST_TRANSACTIONS):
+        if api is None or (api[1] in offered and api[1] not in HIGHER_VERSIONS):
             yield line
         elif api[1] in offered:
-            real, ours = FIRST_TRANSACTIONS[api[1]], offered[api[1]]
+            real, ours = HIGHER_VERSIONS[api[1]], offered[api[1]]
             yield line.replace(f"to {real} [usable: {real}]", f"to {ours} [usable: {ours}]")
         else:
             yield f"{api[0]} UNSUPPORTED{',' if line.endswith(',') else ''}"

@@ -8,7 +8,7 @@ import pytest
 
 from aiogroup import TopicPartition
 from aiogroup._core.membership.classic.requests import write_assignment
-from aiogroup._core.protocol.messages.list_offsets import EARLIEST
+from aiogroup._core.protocol.constants import EARLIEST
 from aiogroup._core.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, take

@@ -371,7 +371,9 @@ class Asking:
 
     async def fetch(self, topic_id=None):
         topic = OffsetFetchRequestTopic(self.place.topic, topic_id or UUID(int=0), (0,))
-        request = OffsetFetchRequest((OffsetFetchRequestGroup(self.place.group, topics=(topic,)),), require_stable=True)
+        request = OffsetFetchRequest(
+            groups=(OffsetFetchRequestGroup(self.place.group, topics=(topic,)),), require_stable=True
+        )
         response = await self._send(request, 9 if topic_id is None else None)
         found = response.groups[0].topics[0].partitions[0]
         return found.error_code, found.committed_offset

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aiogroup._core.membership import facts as f
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
-from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, rejoin_wanted, synced
+from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, apis, joined, rejoin_wanted, synced
 from tests.support.effort import examples
 
 GENERATIONS = st.integers(-1, 4)
@@ -22,10 +25,11 @@ BEAT_CODES = st.sampled_from([0, 14, 15, 16, 22, 25, 27, -1])
 COMMIT_CODES = st.sampled_from([22, 25, 27, 69])
 TOPICS = st.sampled_from([ORDERS, frozenset(), frozenset({"payments"}), frozenset({"orders", "payments"})])
 BLOBS = st.sampled_from([None, None, b"", b"\x00\x01\xff"])
+ASKING = dataclasses.replace(COOPERATIVE, expansion_timeout_ms=60_000)
 
 
 class MembershipUnderFaults(RuleBasedStateMachine):
-    @initialize(instance_id=st.sampled_from([None, "pod-1"]), kind=st.sampled_from([SETTINGS, COOPERATIVE]))
+    @initialize(instance_id=st.sampled_from([None, "pod-1"]), kind=st.sampled_from([SETTINGS, COOPERATIVE, ASKING]))
     def begin(self, instance_id, kind):
         self.member = Member(instance_id, topics=frozenset(), settings=kind)
         self.selves = [self.member.identity]
@@ -37,8 +41,8 @@ class MembershipUnderFaults(RuleBasedStateMachine):
     @rule()
     def poll(self):
         asked = self.member.poll()
-        step_kinds = [type(each) for each in asked if isinstance(each, JoinGroupRequest | SyncGroupRequest)]
-        assert len(step_kinds) <= 1
+        of_join = [each for each in asked if isinstance(each, ApiVersionsRequest | JoinGroupRequest | SyncGroupRequest)]
+        assert len(of_join) <= 1
         for each in asked:
             if isinstance(each, LeaveGroupRequest):
                 assert not self.member.identity.is_static
@@ -70,8 +74,10 @@ class MembershipUnderFaults(RuleBasedStateMachine):
         member = self.member
         asked, who = member.pending.pop(pick % len(member.pending))
         match asked:
-            case JoinGroupRequest() | SyncGroupRequest() if lost:
+            case ApiVersionsRequest() | JoinGroupRequest() | SyncGroupRequest() if lost:
                 member.report(f.RequestLost(who, "closed"))
+            case ApiVersionsRequest():
+                member.report(f.ApisAnswered(who, apis(is_draft=leads)))
             case JoinGroupRequest():
                 leader = None if leads else "another"
                 member.report(f.JoinAnswered(who, joined("m1", 3, error_code=code, leader=leader)))
@@ -88,6 +94,10 @@ class MembershipUnderFaults(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 9), code=SYNC_CODES, blob=BLOBS)
     def sync_answered_out_of_turn(self, pick, code, blob):
         self.member.report(f.SyncAnswered(self.who(pick), synced(0, error_code=code, assignment=blob)))
+
+    @rule(pick=st.integers(0, 9), is_draft=st.booleans())
+    def apis_answered_out_of_turn(self, pick, is_draft):
+        self.member.report(f.ApisAnswered(self.who(pick), apis(is_draft=is_draft)))
 
     @rule(pick=st.integers(0, 9))
     def request_lost(self, pick):

@@ -10,12 +10,13 @@ from aiogroup._core.membership import facts as f
 from aiogroup._core.membership.classic.requests import write_assignment
 from aiogroup._core.membership.settings import rejoin_delay_ms
 from aiogroup._core.protocol.errors import ErrorCode as E
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.errors import FencedInstanceIdError, InvalidSessionTimeoutError
 from aiogroup.structs import TopicPartition
-from tests.support.coordinator import ORDERS, SETTINGS, Member, joined, rejoin_wanted, synced
+from tests.support.coordinator import ORDERS, SETTINGS, Member, apis, joined, rejoin_wanted, synced
 
 REGISTERED = dataclasses.replace(SETTINGS, registration_timeout_ms=900_000)
 HOLDING = dataclasses.replace(SETTINGS, rejoin_delay_ms=60_000)
@@ -53,12 +54,11 @@ def test_refused_session_timeout_is_reported_by_the_name_of_its_setting(settings
 DRAFT = dataclasses.replace(
     SETTINGS, registration_timeout_ms=900_000, expansion_timeout_ms=300_000, rejoin_delay_ms=60_000
 )
+EXPANDING = dataclasses.replace(SETTINGS, expansion_timeout_ms=300_000)
 
 
 def in_draft(instance_id="pod-1", settings=DRAFT):
-    member = Member(instance_id, settings=settings)
-    member.report(f.FormTold(True))
-    return member
+    return Member(instance_id, settings=settings, serves=apis(is_draft=True))
 
 
 def time_outs(request):
@@ -67,11 +67,14 @@ def time_outs(request):
 
 def test_in_the_draft_join_group_carries_each_time_out_in_its_own_field():
     assert time_outs(in_draft().to_joining()) == (10_000, 900_000, 300_000)
-    assert time_outs(in_draft(settings=SETTINGS).to_joining()) == (10_000, None, None), "what is not set is not sent"
+    assert time_outs(in_draft(settings=REGISTERED).to_joining()) == (10_000, 900_000, None), (
+        "what is not set is not sent"
+    )
+    assert time_outs(in_draft(settings=EXPANDING).to_joining()) == (10_000, None, 300_000)
     assert time_outs(Member("pod-1", settings=DRAFT).to_joining()) == (900_000, None, None)
-    dynamic = Member(settings=DRAFT)
-    dynamic.report(f.FormTold(True))
-    assert time_outs(dynamic.to_joining()) == (10_000, None, None)
+    too_old = Member("pod-1", settings=DRAFT, serves=apis(is_draft=True, join_group=5))
+    assert time_outs(too_old.to_joining()) == (900_000, None, None), "JoinGroup 5 has no tags"
+    assert time_outs(in_draft(None).to_joining()) == (10_000, None, None), "a dynamic member"
 
 
 def test_in_the_draft_a_rebalance_is_not_held_back():
@@ -90,22 +93,46 @@ def test_in_the_draft_the_session_is_what_a_coordinator_may_refuse():
 
 def test_a_join_that_was_made_for_the_other_form_is_made_again():
     member = Member("pod-1", settings=DRAFT)
-    member.to_joining()
-    made_for = member.identity
-    member.report(f.FormTold(True))
-    assert member.identity != made_for, "so that the request that is not sent yet is dropped"
-    member.report(f.RequestDropped())
-    assert time_outs(member.ask(JoinGroupRequest)) == (10_000, 900_000, 300_000)
-    member.report(f.FormTold(False))
-    member.report(f.RequestDropped())
-    assert time_outs(member.ask(JoinGroupRequest)) == (900_000, None, None)
+    assert time_outs(member.to_joining()) == (900_000, None, None)
+    for is_draft, expected in ((True, (10_000, 900_000, 300_000)), (False, (900_000, None, None))):
+        member.report(f.CoordinatorGone())
+        assert member.machine.forms.question(member.identity), "so that the request that is not sent yet is dropped"
+        member.serves = apis(is_draft=is_draft)
+        member.report(f.RequestDropped())
+        assert time_outs(member.ask_to_join()) == expected
 
 
-def test_the_same_form_once_more_changes_nothing():
-    member = in_draft()
-    member.to_joining()
-    member.report(f.FormTold(True))
-    assert member.poll() == [], "the request under way stays"
+@pytest.mark.parametrize(
+    ("name", "settings", "asks"),
+    [("pod-1", REGISTERED, True), ("pod-1", EXPANDING, True), ("pod-1", SETTINGS, False), (None, DRAFT, False)],
+)
+def test_a_coordinator_is_asked_for_its_form_once_if_that_makes_a_difference(name, settings, asks):
+    member = Member(name, settings=settings)
+    member.ask(f.HandOver)
+    member.report(f.HandedOver())
+    for _ in range(2):
+        if asks:
+            member.ask(ApiVersionsRequest)
+            assert member.poll() == []
+            member.report(f.ApisAnswered(member.identity, apis()))
+        for _ in range(2):
+            member.ask(JoinGroupRequest)
+            member.report(f.RequestDropped())
+        member.report(f.CoordinatorGone())
+
+
+def test_a_question_for_the_form_that_is_lost_is_asked_again_after_a_while():
+    member = Member("pod-1", settings=REGISTERED)
+    member.ask(f.HandOver)
+    member.report(f.HandedOver())
+    member.ask(ApiVersionsRequest)
+    member.report(f.RequestLost(member.identity, "the connection broke"))
+    assert member.poll() == []
+    member.now_ms = member.wake_at_ms
+    member.ask(ApiVersionsRequest)
+    member.report(f.NameNotCarried())
+    member.report(f.ApisAnswered(member.asked_as, apis(is_draft=True)))
+    assert time_outs(member.ask(JoinGroupRequest)) == (10_000, None, None), "a dynamic member by now"
 
 
 # The expansion time-out.
@@ -389,8 +416,7 @@ def test_only_who_came_back_looks_who_reads_its_topics():
 
 @pytest.mark.parametrize("response", [strays("orders", "bills"), synced()])
 def test_in_the_form_of_the_draft_nothing_is_asked(response):
-    member = Member("pod-1")
-    member.report(f.FormTold(is_draft=True))
+    member = in_draft()
     member.to_syncing()
     member.answer_sync(response)
     assert [type(each) for each in member.poll()] == [f.Adopt]

@@ -11,9 +11,8 @@ import pytest
 from aiogroup._core import native
 from aiogroup._core.native import fetch
 from aiogroup._core.protocol.compiler import maker
+from aiogroup._core.protocol.constants import NO_HIGH_WATERMARK, NO_REPLICA
 from aiogroup._core.protocol.messages.fetch import (
-    MAX_INT64,
-    NO_REPLICA,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -130,7 +129,7 @@ def test_the_least_and_the_most_of_each_number_are_written(kind):
                 topics=(FetchTopic("t", TOPIC_ID, (FetchPartition(end32, end32, end64, end32, end64, end32),)),),
             ),
         )
-        for end8, end32, end64 in ((127, 2**31 - 1, MAX_INT64), (-128, -(2**31), -(2**63)))
+        for end8, end32, end64 in ((127, 2**31 - 1, NO_HIGH_WATERMARK), (-128, -(2**31), -(2**63)))
     ]  # fmt: skip
     most, least = (each[12:] for each in told)
     assert most[1:14].hex() == "7fffffff" * 3 + "7f"

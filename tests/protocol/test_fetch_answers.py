@@ -16,9 +16,9 @@ from aiogroup._core import native
 from aiogroup._core.fetching.asking.answers import standing_alone
 from aiogroup._core.native import frames
 from aiogroup._core.protocol import receiver as receiving
+from aiogroup._core.protocol.constants import FETCH_BY_ID
 from aiogroup._core.protocol.framing import decode_response, encode_response
 from aiogroup._core.protocol.messages.fetch import (
-    FIRST_BY_ID,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 def received(frame, version, *, at_most=2**20):
     """The frame and what is apart of it; another frame follows."""
     taken, ends = [], []
-    has_ids = version >= FIRST_BY_ID if FetchRequest.is_flexible(version) else None
+    has_ids = version >= FETCH_BY_ID if FetchRequest.is_flexible(version) else None
     receiver = receiving.Receiver(lambda *each: taken.append(each), ends.append, lambda: has_ids)
     feed(receiver, framed(frame, b"next"), at_most)
     assert not ends
@@ -159,8 +159,8 @@ def test_c_and_python_find_the_same(seed, version, data):
     cuts = sorted(rng.randrange(len(frame) + 1) for _ in range(4))
     for end in (*cuts, len(frame)):
         while True:
-            found = native.next_records(frame[:end], place, version >= FIRST_BY_ID)
-            assert found == frames.next_records(frame[:end], place, version >= FIRST_BY_ID)
+            found = native.next_records(frame[:end], place, version >= FETCH_BY_ID)
+            assert found == frames.next_records(frame[:end], place, version >= FETCH_BY_ID)
             place, length = found
             if not length or place[0] + length > end:
                 break

@@ -95,7 +95,7 @@ class Home:
         """As a fetch answer with the records up to there."""
         data = fetched(cursor, upto - cursor.target.offset, cursor.target.offset)
         cursor.put(data)
-        cursor.target.offset = upto
+        cursor.target.fetched(upto)
         self.live.lanes.fetch_next()
 
 

@@ -14,8 +14,8 @@ from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import PositionState
 from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.constants import EARLIEST
 from aiogroup._core.protocol.messages.list_offsets import (
-    EARLIEST,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,

@@ -258,7 +258,7 @@ BUGS = (
         "is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)",
         "is_current = True",
         ("quick", "calm"),
-        (121,),
+        (225,),
     ),
     Bug(
         "starts a new partition at its end",
@@ -396,6 +396,13 @@ BUGS = (
         "is_new = tp",
         ("latest",),
         (2_000_004,),
+    ),
+    Bug(
+        "tells nobody that the membership moved",
+        f"{COORDINATOR}:Line._on_changed",
+        "self._context.changes.tell(Change.MEMBER)",
+        "pass",
+        seeds=(0,),
     ),
 )
 TESTED_BUGS = (

@@ -244,7 +244,8 @@ class AdminTalk(Talk):
 
     def leave(self, group, member_id):
         self.said(
-            "leave", code_of(self.broker.send(LeaveGroupRequest(self.name(group), (MemberIdentity(member_id),)), 2))
+            "leave",
+            code_of(self.broker.send(LeaveGroupRequest(self.name(group), members=(MemberIdentity(member_id),)), 2)),
         )
 
     def commit(self, group, *places):
@@ -723,11 +724,11 @@ def odd_requests(talk):
     for request, version in (
         *((CreateTopicsRequest((CreatableTopic(talk.name("late"), 1, 1),), late), 5) for late in (0, -1)),
         (CreateTopicsRequest((CreatableTopic(talk.name("late"), 1, 1),), 0, True), 5),
-        (DeleteTopicsRequest((DeleteTopicState(two), by_id), 0), 6),
+        (DeleteTopicsRequest(topics=(DeleteTopicState(two), by_id), timeout_ms=0), 6),
         (CreatePartitionsRequest((CreatePartitionsTopic(one, 2, None),), 0, False), 3),
         (ElectLeadersRequest(0, (ElectableTopic(one, (0,)),), 0), 2),
-        (DeleteTopicsRequest((by_id, DeleteTopicState(one), DeleteTopicState("none")), 5_000), 6),
-        (DeleteTopicsRequest((by_id, by_id), 5_000), 6),
+        (DeleteTopicsRequest(topics=(by_id, DeleteTopicState(one), DeleteTopicState("none")), timeout_ms=5_000), 6),
+        (DeleteTopicsRequest(topics=(by_id, by_id), timeout_ms=5_000), 6),
         (CreatePartitionsRequest((CreatePartitionsTopic(one, 1, None),), 5_000, False), 3),
         (CreateTopicsRequest(pair, 5_000, True), 5),
         (CreateTopicsRequest(pair[:1], 5_000), 5),

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aiogroup._core.protocol.codec import Reader, Writer
 from aiogroup._core.protocol.framing import read_message, write_message
-from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aiogroup._core.protocol.versions import answered_version
 
 if TYPE_CHECKING:
     from aiogroup._core.protocol.schema import R_co, Request
@@ -32,6 +33,12 @@ def decode_any_response(request_type: type[Request[R_co]], version: int, frame: 
     correlation_id = reader.int32()
     if request_type.is_flexible(version) and request_type is not ApiVersionsRequest:
         reader.tags()
-    answered = request_type.RESPONSE.answered_version(version, reader.view[reader.pos :])
-    response = read_message(reader, request_type.RESPONSE, answered, request_type.is_flexible(answered))
+    if request_type is ApiVersionsRequest:
+        version = answered_version(version, reader.view[reader.pos :])
+    response = read_message(reader, request_type.RESPONSE, version, request_type.is_flexible(version))
     return correlation_id, cast("R_co", response)
+
+
+def ranges_of(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
+    """Lowest and highest version by API key, as `negotiate` takes them."""
+    return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}

@@ -1,9 +1,15 @@
-"""Where tests of tests/kafka run other than on the embedded broker in `make test`: on real Kafka, or later.
+"""What differs between the embedded broker and real Kafka: where tests of tests/kafka run other than on the embedded
+broker in `make test` (on real Kafka, or later), and which versions it does not offer.
 
-Each is named by its file, its function, or with its parameters.
+Each test is named by its file, its function, or with its parameters.
 """
 
 from __future__ import annotations
+
+HIGHER_VERSIONS = {"AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 5, "ListTransactions": 2}
+"""Kafka's highest versions of APIs of which the embedded broker offers only lower ones: those of the first protocol of
+transactions, and ListTransactions without a filter by regular expression.
+"""
 
 ONLY_REAL = {
     "test_devkafka.py": "tests what starts Kafka",
@@ -18,6 +24,7 @@ ONLY_REAL = {
     "test_embedded_conformance_reading.py": "compares the embedded broker with Kafka",
     "test_embedded_conformance_transactions.py": "compares the embedded broker with Kafka",
     "test_public_reports.py::test_a_member_of_the_later_protocol_comes_and_goes": "KIP-848",
+    "test_message_tables.py": "reads the schemas in Kafka's jars",
     "test_kerberos.py": "SASL, which the embedded broker has not",
     "test_reauthentication.py": "SASL, which the embedded broker has not",
     "test_security.py": "TLS, SASL and accounts, which the embedded broker has not",

@@ -13,6 +13,12 @@ from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.member import MemberObserver
 from aiogroup._core.membership.settings import GroupSettings
 from aiogroup._core.membership.states import MOVES
+from aiogroup._core.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -23,7 +29,7 @@ SETTINGS = GroupSettings(
 COOPERATIVE = dataclasses.replace(SETTINGS, is_cooperative=True)
 ORDERS = frozenset({"orders"})
 
-ANSWERED = (JoinGroupRequest, SyncGroupRequest, f.HandOver, f.ComputeAssignment, f.Adopt)
+ANSWERED = (ApiVersionsRequest, JoinGroupRequest, SyncGroupRequest, f.HandOver, f.ComputeAssignment, f.Adopt)
 
 
 def rejoin_wanted(text):
@@ -57,6 +63,14 @@ def synced(*partitions, error_code=0, assignment=None, protocol="range"):
     )
 
 
+def apis(*, is_draft=False, join_group=9):
+    """An answer to ApiVersions by a coordinator that serves Kafka's form of static membership, or the draft's."""
+    features = (FinalizedFeatureKey("static.membership.draft", 41, 41),) if is_draft else ()
+    return ApiVersionsResponse(
+        api_keys=(ApiVersion(JoinGroupRequest.API_KEY, 0, join_group),), finalized_features=features
+    )
+
+
 class Offered:
     def of(self, topics, claim):
         return [("range", ",".join(sorted(topics)).encode()), ("roundrobin", b"")]
@@ -65,8 +79,9 @@ class Offered:
 class Member(MemberObserver):
     """A membership with its runtime: keeps what it asked for, and answers as told."""
 
-    def __init__(self, instance_id=None, *, topics=ORDERS, settings=SETTINGS):
+    def __init__(self, instance_id=None, *, topics=ORDERS, settings=SETTINGS, serves=None):
         self.now_ms = 0
+        self.serves = serves or apis()  # what the coordinator says that it has
         self.is_cooperative = settings.is_cooperative
         self.holds = False  # the runtime has partitions of a generation that it still counts as its own
         self.moves = []
@@ -129,7 +144,7 @@ class Member(MemberObserver):
     def ask(self, kind):
         """Poll; exactly one thing of this kind is asked for."""
         asked = [each for each in self.poll() if isinstance(each, kind)]
-        assert len(asked) == 1, f"{kind.__name__} expected in state {self.state}, asked for {asked}"
+        assert len(asked) == 1, f"{kind} expected in state {self.state}, asked for {asked}"
         return asked[0]
 
     def pass_ms(self, duration_ms):
@@ -140,6 +155,14 @@ class Member(MemberObserver):
     def to_joining(self):
         self.ask(f.HandOver)
         self.report(f.HandedOver())
+        return self.ask_to_join()
+
+    def ask_to_join(self):
+        """JoinGroup, and before it the question for the coordinator's form if the member has one."""
+        asked = self.ask(ApiVersionsRequest | JoinGroupRequest)
+        if isinstance(asked, JoinGroupRequest):
+            return asked
+        self.report(f.ApisAnswered(self.asked_as, self.serves))
         return self.ask(JoinGroupRequest)
 
     def answer_join(self, response, identity=None):
@@ -172,7 +195,7 @@ class Member(MemberObserver):
         """What was asked for before the faults ended: requests are lost by their time-outs, effects are done."""
         pending, self.pending = self.pending, []
         for asked, identity in pending:
-            if isinstance(asked, JoinGroupRequest | SyncGroupRequest):
+            if isinstance(asked, ApiVersionsRequest | JoinGroupRequest | SyncGroupRequest):
                 self.report(f.RequestLost(identity, "timed out"))
             else:
                 self.do(asked)
@@ -202,6 +225,8 @@ class Member(MemberObserver):
             for each in asked:
                 generation += 1
                 match each:
+                    case ApiVersionsRequest():
+                        self.report(f.ApisAnswered(self.asked_as, self.serves))
                     case JoinGroupRequest() if not each.member_id and not self.identity.is_static:
                         self.answer_join(joined("m-new", -1, error_code=79))
                     case JoinGroupRequest():

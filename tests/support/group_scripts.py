@@ -26,6 +26,7 @@ from aiogroup._core.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aiogroup._core.protocol.versions import first_error_code
 from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
 from aiogroup.embedded.machine.groups.group import GroupSettings
 
@@ -261,7 +262,7 @@ class Actor:
         )
         request = LeaveGroupRequest(group_id=self.script.group if group is None else group, members=(who,))
         response = self._send("leave", request, 5)
-        return response.first_error_code
+        return first_error_code(response)
 
     def commit(self, offset=1, *, generation=None, member_id="own", instance_id="own", metadata="", version=9):
         partition = OffsetCommitRequestPartition(

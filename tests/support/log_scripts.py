@@ -312,11 +312,15 @@ class Talk:
             self.said("add", self.plain(each.name), ErrorCode(each.error_code).name)
 
     def delete(self, *topics, version=6):
-        asked = tuple(
-            DeleteTopicState(None, topic) if isinstance(topic, UUID) else DeleteTopicState(self.name(topic))
-            for topic in topics
-        )
-        answer = self.broker.send(DeleteTopicsRequest(asked, 5_000), version)
+        if version > 5:
+            states = (
+                DeleteTopicState(None, topic) if isinstance(topic, UUID) else DeleteTopicState(self.name(topic))
+                for topic in topics
+            )
+            request = DeleteTopicsRequest(topics=tuple(states), timeout_ms=5_000)
+        else:
+            request = DeleteTopicsRequest(topic_names=tuple(map(self.name, topics)), timeout_ms=5_000)
+        answer = self.broker.send(request, version)
         for each in sorted(answer.responses, key=lambda each: each.name or ""):
             has_id = each.topic_id != ZERO_UUID
             self.said("delete", self.plain(each.name), has_id, ErrorCode(each.error_code).name)

@@ -75,7 +75,7 @@ class World:
             sent = [wire_batches.Sent(offset, value=b"v", timestamp=log[offset]) for offset in range(first, upto)]
             data = wire_batches.batch(sent)
             partition.put(PartitionDecoder(partition.tp, data, first, (), DecodeSettings(), lambda record: None))
-            partition.target.offset = upto
+            partition.target.fetched(upto)
         self.delivery.look_again()
 
     def hold(self, number, *times):

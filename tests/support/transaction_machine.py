@@ -52,7 +52,7 @@ class TransactionMachine(Machine):
 
     def committed(self, topic="t", partition=0, group="g", *, stable=True):
         topics = (OffsetFetchRequestTopic(topic, partition_indexes=(partition,)),)
-        request = OffsetFetchRequest((OffsetFetchRequestGroup(group, topics=topics),), stable)
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, topics=topics),), require_stable=stable)
         each = self.client().ask(request, 8).groups[0].topics[0].partitions[0]
         return ErrorCode(each.error_code).name if each.error_code else each.committed_offset
 

@@ -183,7 +183,7 @@ class Delivery:
         if can_keep and partition.go_on_at(offset):
             return
         partition.start_at(offset, leader_epoch=leader_epoch, leader=leader)
-        partition.tally.moved[partition.tp] = None
+        partition.tally.was_moved(partition.tp)
 
     def pass_over(self, lane: Lane, offset: int) -> bool:
         """Go on after the record at `offset`, which could not be delivered. Returns False if that is not the lane's
@@ -214,7 +214,7 @@ class Delivery:
             buffer.weigh()
         else:
             lane.drop_buffer()
-            lane.tally.moved[lane.tp] = None
+            lane.tally.was_moved(lane.tp)
         return True
 
     def take_back_iterated(self) -> Record | None:

@@ -286,7 +286,7 @@ class Merging:
         if any(partition.buffered_count < half_count for partition in full):
             # The planner left these partitions out while they were full. Touch all that have less than enough at once:
             # otherwise each would be fetched by a request of its own.
-            tally.touched |= {each.tp: None for each, _ in sources if each.buffered_count < tally.enough_count}
+            tally.touch(each.tp for each, _ in sources if each.buffered_count < tally.enough_count)
             self._delivery.supply.note_more_wanted()
 
     def end_turn(self) -> None:

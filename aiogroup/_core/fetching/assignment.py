@@ -63,7 +63,7 @@ class LaneTable(Generic[L_co]):
         """Add lanes: from now on the planner considers them."""
         added = {lane.tp: lane for lane in lanes}
         self._lanes |= added
-        self.tally.touched |= dict.fromkeys(added)
+        self.tally.touch(added)
         for lane in added.values():
             lane.count_in(self.tally)
         self._on_changed()
@@ -84,7 +84,7 @@ class LaneTable(Generic[L_co]):
         """For a merge: no more is fetched of a lane that has this many buffered records. 0: there is no merge."""
         self.tally.enough_count = enough_count
         self.tally.needed, self.tally.needs_records = frozenset(), False
-        self.tally.touched |= dict.fromkeys(self._lanes)
+        self.tally.touch(self._lanes)
         self.tally.changes.tell(Change.FETCHABLE)
 
     def need(self, tps: frozenset[TopicPartition]) -> None:
@@ -92,9 +92,13 @@ class LaneTable(Generic[L_co]):
         tally = self.tally
         if tally.needed == tps:
             return
-        tally.touched |= dict.fromkeys(tally.needed | tps)
+        tally.touch(tally.needed | tps)
         tally.needed, tally.needs_records = tps, bool(tps)
         tally.changes.tell(Change.FETCHABLE)
+
+    def need_any(self, *, when: bool) -> None:
+        """A merge waits for records of any partition that has none, as long as `when` is True."""
+        self.tally.needs_records = when
 
 
 class Assignment(LaneTable[Partition]):

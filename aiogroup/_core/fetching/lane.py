@@ -5,7 +5,7 @@ so is a range of it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Final
 from uuid import UUID
@@ -13,7 +13,7 @@ from uuid import UUID
 from aiogroup._core.changes import Bell, Change, Changes
 from aiogroup._core.fetching.buffer import Buffer
 from aiogroup._core.fetching.epochs import NO_EPOCH, Epochs
-from aiogroup._core.fetching.records.decode import PartitionDecoder
+from aiogroup._core.fetching.records.decode import Acknowledge, DecodeSettings, PartitionDecoder
 from aiogroup._core.fetching.tally import Tally
 from aiogroup._core.fetching.target import FetchTarget
 from aiogroup._core.offsets.ledger import Ledger
@@ -90,8 +90,8 @@ class Lane:
     """One lane of a partition during one ownership; `ownership` is that ownership's number."""
 
     __slots__ = (
-        "__weakref__", "bars", "buffer", "epochs", "error", "is_left_out", "ledger", "log", "ownership",
-        "starts_count", "tally", "target", "topic_id", "tp",
+        "__weakref__", "_acknowledge", "bars", "buffer", "epochs", "error", "is_left_out", "ledger", "log",
+        "ownership", "starts_count", "tally", "target", "topic_id", "tp",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, ownership: int, tally: LaneTally) -> None:
@@ -104,6 +104,7 @@ class Lane:
         self.target = FetchTarget(tp, tally)
         self.log = LogBounds()
         self.ledger = Ledger(0)
+        self._acknowledge: Acknowledge | None = None
         self.epochs = Epochs()
         self.error: AiogroupError | None = None
         # How often the position was set: commits and poison records of an earlier count do not concern the lane now.
@@ -158,18 +159,16 @@ class Lane:
         self.starts_count += 1
         self.ledger.close()  # late acknowledgements concern records that are not in hand any more
         self.ledger = Ledger(offset)
+        self._acknowledge = None
         self.epochs.start(offset, leader_epoch)
         self.bars.difference_update(LIFTED_BY_A_MOVE)
         self.error = None
-        self.target.offset = offset
-        self.target.batch_bytes = 0
-        self.target.is_halted = False
-        self.target.retry_now()
+        self.target.begin_at(offset)
         self.tally.changes.tell(Change.POSITION)
 
     def doubt(self) -> None:
         """Ignore the answer to the request that is under way."""
-        self.target.changes_count += 1
+        self.target.outdate()
 
     def epoch_before(self, offset: int) -> int:
         """The leader epoch to commit `offset` with: the epoch of the record before it, if this lane has read that
@@ -189,6 +188,21 @@ class Lane:
 
     # Buffer.
 
+    def decoder(
+        self,
+        records: bytes | memoryview,
+        offset: int,
+        aborted: Sequence[tuple[int, int]],
+        settings: DecodeSettings,
+        acknowledge: Callable[[Ledger], Acknowledge],
+    ) -> PartitionDecoder:
+        """What decodes records that were fetched from `offset`. Their `ack()` calls what `acknowledge` makes of the
+        ledger.
+        """
+        if self._acknowledge is None:
+            self._acknowledge = acknowledge(self.ledger)
+        return PartitionDecoder(self.tp, records, offset, aborted, settings, self._acknowledge)
+
     def put(self, piece: PartitionDecoder, epochs: Iterable[tuple[int, int]] = ()) -> None:
         """Append a fetched piece, with the (offset, epoch) runs of its records."""
         self.buffer.put(piece)
@@ -206,11 +220,11 @@ class Lane:
         """Forget the records that were fetched and not delivered, and the answer that is under way."""
         self.buffer.clear()
         self.tally.turns.pop(self, None)
-        self.target.is_halted = False  # the damaged piece was dropped too, and is fetched again
-        self.target.changes_count += 1
         if self._has_position:
-            self.target.offset = self.ledger.position
+            self.target.dropped(self.ledger.position)
             self.epochs.forget_from(self.ledger.position)
+        else:
+            self.target.dropped(None)
         self.tally.changes.tell(Change.FETCHABLE)
 
     def count_in(self, tally: LaneTally) -> None:

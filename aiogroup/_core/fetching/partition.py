@@ -10,7 +10,6 @@ from aiogroup._core.changes import Change
 from aiogroup._core.fetching.epochs import NO_EPOCH
 from aiogroup._core.fetching.lane import LIFTED_BY_A_MOVE, Bar, Lane, LaneTally
 from aiogroup._core.fetching.one_lane import OneLane
-from aiogroup._core.fetching.target import UNKNOWN
 from aiogroup._core.fetching.truncation import NO_LEADER, EpochEnd, Leader, Search, confirms, is_news, must_check
 from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup.config import ResetPolicy
@@ -173,8 +172,7 @@ class Partition(Lane):
         self.topic_id = topic_id
         self.committed = None
         self.log.forget()
-        self.target.error = ""
-        self.target.preferred_replica = UNKNOWN
+        self.target.start_over()
         self.move(PositionState.COMMITTED)
 
     def is_of_former_log(self, offset: int) -> bool:
@@ -199,9 +197,8 @@ class Partition(Lane):
         """The metadata names this leader. The answer that is under way from another leader will be ignored."""
         if not (self._has_position and is_news(self.leader, leader)):
             return
-        self.target.preferred_replica = UNKNOWN
+        self.target.follow_leader()
         self._doubt(leader)
-        self.target.backoff_until_ms = 0
 
     def doubt(self) -> None:
         """Have the leader confirm the position, if it can, before anything else is fetched or delivered."""

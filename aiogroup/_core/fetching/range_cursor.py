@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from aiogroup._core.changes import Change
 from aiogroup._core.fetching.lane import PAUSES, Bar, Lane, LaneTally
 from aiogroup._core.fetching.partition import Partition
-from aiogroup._core.fetching.records.decode import PartitionDecoder
+from aiogroup._core.fetching.records.decode import Acknowledge, DecodeSettings, PartitionDecoder
+from aiogroup._core.offsets.ledger import Ledger
 from aiogroup.errors import RecordDeserializationError
 
 if TYPE_CHECKING:
@@ -63,6 +65,16 @@ class RangeCursor(Lane):
         offset = self.buffer.pieces[0].poison_offset
         return None if offset is None or offset >= self.end else offset
 
+    def decoder(
+        self,
+        records: bytes | memoryview,
+        offset: int,
+        aborted: Sequence[tuple[int, int]],
+        settings: DecodeSettings,
+        acknowledge: Callable[[Ledger], Acknowledge],
+    ) -> PartitionDecoder:
+        return BoundedDecoder(self.end, self.tp, records, offset, aborted, settings, acknowledge(self.ledger))
+
     def shorten(self, end: int) -> None:
         """Deliver no record from `end` on, which is not below the position. Records in hand stay in hand."""
         self.end = end
@@ -71,8 +83,7 @@ class RangeCursor(Lane):
     def rise_to(self, offset: int) -> None:
         """Retention removed the undelivered records before `offset`: go on there. Records in hand stay in hand."""
         self.ledger.pass_over(min(offset, self.end))
-        self.target.offset = max(self.target.offset, min(offset, self.end))
-        self.target.changes_count += 1
+        self.target.rise_to(min(offset, self.end))
         self.tally.changes.tell(Change.POSITION)
 
 

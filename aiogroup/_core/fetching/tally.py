@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
+
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Tally"]
@@ -38,6 +40,19 @@ class Tally:
         self.needed: frozenset[TopicPartition] = frozenset()  # the named partitions; empty if any will do
         self.is_narrow = False
         """Records are needed and do not fit within the bound: only the lanes that need them are fetched."""
+
+    def touch(self, tps: Iterable[TopicPartition]) -> None:
+        """Have the planner plan these again."""
+        self.touched |= dict.fromkeys(tps)
+
+    def was_moved(self, tp: TopicPartition) -> None:
+        """A seek moved the partition out of its buffer."""
+        self.moved[tp] = None
+
+    def was_named(self, tps: Container[TopicPartition]) -> None:
+        """A request names these partitions, or none will that is only about what a seek moved."""
+        for tp in [each for each in self.moved if each in tps]:
+            del self.moved[tp]
 
     @property
     def held_bytes(self) -> int:

@@ -16,44 +16,34 @@ PREFERRED_REPLICA_MS = 300_000
 
 
 class FetchTarget:
-    """Setting any attribute touches the lane: a change that the planner missed would stop a partition for good."""
+    """Only its methods change it. Each says what happened, and has the planner plan the lane again: a change that the
+    planner missed would stop a partition for good.
+    """
 
     __slots__ = (
         "_tally", "_tp", "backoff_until_ms", "batch_bytes", "changes_count", "error", "failures_count", "is_halted",
         "most_bytes", "offset", "preferred_replica", "preferred_until_ms",
     )  # fmt: skip
 
-    _tally: Tally
-    _tp: TopicPartition
-    offset: int
-    """Where the next fetch begins."""
-    changes_count: int
-    """Rises with every reset, loss, and seek that drops the buffer. An answer under a lower count is dropped."""
-    batch_bytes: int
-    """The declared length of the next batch, if a fetch was too small for it; otherwise 0."""
-    most_bytes: int
-    """How many bytes may wait in the buffer; 0 means the usual number."""
-    is_halted: bool
-    """Nothing more is fetched: the last buffered piece is damaged, or the range is fetched to its end, or a job's."""
-    backoff_until_ms: int
-    failures_count: int
-    error: str
-    """The error of the last fetch, or of the look-up of the position before it; "" if it had none."""
-    preferred_replica: int
-    preferred_until_ms: int
-
     def __init__(self, tp: TopicPartition, tally: Tally) -> None:
-        object.__setattr__(self, "_tp", tp)
-        self.count_in(tally)
-        self.offset = self.changes_count = self.batch_bytes = self.most_bytes = 0
+        self._tp = tp
+        self._tally = tally
+        self.offset = 0
+        """Where the next fetch begins."""
+        self.changes_count = 0
+        """Rises with every reset, loss, and seek that drops the buffer. An answer under a lower count is dropped."""
+        self.batch_bytes = 0
+        """The declared length of the next batch, if a fetch was too small for it; otherwise 0."""
+        self.most_bytes = 0
+        """How many bytes may wait in the buffer; 0 means the usual number."""
         self.is_halted = False
+        """Nothing more is fetched: the last buffered piece is damaged, or the range is fetched to its end, or a
+        job's."""
         self.backoff_until_ms = self.failures_count = 0
         self.error = ""
+        """The error of the last fetch, or of the look-up of the position before it; "" if it had none."""
         self.preferred_replica = UNKNOWN
         self.preferred_until_ms = 0
-
-    def __setattr__(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
         self.changed()
 
     def changed(self) -> None:
@@ -62,22 +52,107 @@ class FetchTarget:
 
     def count_in(self, tally: Tally) -> None:
         """From now on this tally's planner is the one to look at the lane."""
-        object.__setattr__(self, "_tally", tally)
+        self._tally = tally
+
+    # Where the next fetch begins.
+
+    def begin_at(self, offset: int) -> None:
+        """The position was set."""
+        self.offset = offset
+        self.batch_bytes = 0
+        self.is_halted = False
+        self.retry_now()
+
+    def dropped(self, offset: int | None) -> None:
+        """The buffer was dropped, with a damaged piece in it if there was one. What was read is fetched again from
+        `offset`; `None` if the position is not known.
+        """
+        self.is_halted = False
+        if offset is not None:
+            self.offset = offset
+        self.outdate()
+
+    def rise_to(self, offset: int) -> None:
+        """The log holds nothing before `offset` any more."""
+        self.offset = max(self.offset, offset)
+        self.outdate()
+
+    def outdate(self) -> None:
+        """Drop the answer that is under way."""
+        self.changes_count += 1
+        self.changed()
+
+    def halt(self) -> None:
+        """Fetch nothing more for now."""
+        self.is_halted = True
+        self.changed()
+
+    def go_on(self) -> None:
+        """Nothing holds up the next fetch any more."""
+        self.is_halted = False
+        self.changed()
+
+    def bound(self, most_bytes: int) -> None:
+        """Let this many bytes wait in the buffer; 0 means the usual number."""
+        self.most_bytes = most_bytes
+        self.changed()
+
+    # Answers.
+
+    def fetched(self, end: int | None) -> None:
+        """The records up to `end` were fetched; `None` if they are damaged, so that nothing can follow them."""
+        self.is_halted = end is None
+        if end is not None:
+            self.offset = end
+        if self.failures_count or self.error or self.batch_bytes:
+            self.heal()
+        self._tally.touched[self._tp] = None
 
     def heal(self) -> None:
-        """The records that were asked for have arrived."""
-        if self.failures_count:  # each assignment makes the planner look
-            self.failures_count = 0
-        if self.error:
+        """An answer came without an error, and with all that was asked for."""
+        if self.failures_count or self.error or self.batch_bytes:
+            self.failures_count = self.batch_bytes = 0
             self.error = ""
-        if self.batch_bytes:
-            self.batch_bytes = 0
+            self.changed()
 
-    def retry_now(self) -> None:
-        """Forget earlier failures, and fetch at once."""
-        self.failures_count = self.backoff_until_ms = 0
+    def was_cut_off(self, batch_bytes: int) -> None:
+        """Only a part of the next batch came, which has this many bytes: ask for all of it."""
+        self.batch_bytes = batch_bytes
+        self.changed()
+
+    def prefer(self, node_id: int, now_ms: int) -> None:
+        """The leader names this replica to read from."""
+        self.preferred_replica, self.preferred_until_ms = node_id, now_ms + PREFERRED_REPLICA_MS
+        self.changed()
+
+    def prefer_leader(self) -> None:
+        self.preferred_replica = UNKNOWN
+        self.changed()
+
+    # Failures.
+
+    def failed(self, why: str) -> None:
+        """A fetch, or the look-up of the position before it, failed."""
+        self.error = why
+        self.changed()
 
     def back_off(self, now_ms: int, config: ConsumerConfig) -> None:
         """Do not fetch the lane for a while, longer each time until a fetch succeeds."""
         self.failures_count += 1
         self.backoff_until_ms = now_ms + config.backoff_ms(self.failures_count)
+        self.changed()
+
+    def retry_now(self) -> None:
+        """Forget earlier failures, and fetch at once."""
+        self.failures_count = self.backoff_until_ms = 0
+        self.changed()
+
+    def follow_leader(self) -> None:
+        """Another leader is known: ask it at once."""
+        self.preferred_replica, self.backoff_until_ms = UNKNOWN, 0
+        self.changed()
+
+    def start_over(self) -> None:
+        """Nothing that is known of the old log holds for the new one."""
+        self.error = ""
+        self.prefer_leader()

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
 from aiogroup._core.membership.identity import Identity
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -99,13 +100,6 @@ class NameNotCarried:
 
 
 @dataclass(frozen=True, slots=True)
-class FormTold:
-    """Which form of static membership the coordinator serves: draft 41 of KIP-345, or the released one."""
-
-    is_draft: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PollIntervalPassed:
     """`left_as` is the member id for which the heartbeat thread has already sent LeaveGroup."""
 
@@ -130,6 +124,14 @@ class Failed:
 
 
 # Facts of the classic protocol alone.
+
+
+@dataclass(frozen=True, slots=True)
+class ApisAnswered:
+    """The coordinator says which APIs and features it has."""
+
+    identity: Identity
+    response: ApiVersionsResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +177,11 @@ Fact: TypeAlias = (
     | CommitAnswered
     | CoordinatorGone
     | NameNotCarried
-    | FormTold
     | PollIntervalPassed
     | RecordsWanted
     | LeaveWanted
     | Failed
+    | ApisAnswered
     | JoinAnswered
     | AssignmentComputed
     | SyncAnswered
@@ -254,7 +256,7 @@ class CheckUnread:
 
 
 Effect: TypeAlias = HandOver | Adopt | Fail | ComputeAssignment | CheckWithheld | CheckUnread
-Request: TypeAlias = JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest
+Request: TypeAlias = ApiVersionsRequest | JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest
 
 
 class Outbox(list[T]):

@@ -17,14 +17,12 @@ class Identity:
     """Group, static name (`None` for a dynamic member), member id given by the coordinator, and generation.
 
     `member_id` is empty before the first join; `generation` is -1 whenever the member is in no round of the group.
-    `is_of_draft`: the coordinator serves draft 41 of KIP-345, and counts a static member's time-outs itself.
     """
 
     group_id: str
     instance_id: str | None = None
     member_id: str = ""
     generation: int = NO_GENERATION
-    is_of_draft: bool = False
 
     @property
     def is_member(self) -> bool:
@@ -56,10 +54,6 @@ class Identity:
     def without_name(self) -> Identity:
         """A dynamic member from now on: the coordinator is too old for static names."""
         return dataclasses.replace(self, instance_id=None)
-
-    def in_form(self, *, is_of_draft: bool) -> Identity:
-        """With the form of static membership that the coordinator serves."""
-        return dataclasses.replace(self, is_of_draft=is_of_draft)
 
     def forgotten(self) -> Identity:
         """Without a member id, to join as a newcomer: the coordinator does not know this one any more."""

@@ -12,7 +12,6 @@ from enum import Enum, auto
 from typing import Final
 
 from aiogroup._core.membership.identity import Identity
-from aiogroup._core.membership.settings import GroupSettings
 from aiogroup._core.protocol.consumer_protocol import PROTOCOL_TYPE
 from aiogroup._core.protocol.errors import ErrorCode as E
 from aiogroup._core.protocol.errors import lookup
@@ -219,9 +218,9 @@ def not_authorized_error(group_id: str, operation: str = "READ") -> GroupAuthori
 
 
 def failure_of(
-    remedy: Remedy, code: int, who: Identity, settings: GroupSettings, assignors: Iterable[str]
+    remedy: Remedy, code: int, who: Identity, session: tuple[str, int], assignors: Iterable[str]
 ) -> AiogroupError:
-    """The error for `code` in an answer to the member `who`, which offers `assignors`."""
+    """The error for `code` in an answer to the member `who`, which announces this session and offers `assignors`."""
     match remedy:
         case Remedy.FENCED:
             return FencedInstanceIdError(
@@ -236,7 +235,7 @@ def failure_of(
                 "group uses to partition_assignment_strategy"
             )
         case _ if code == E.INVALID_SESSION_TIMEOUT:
-            setting, timeout_ms = settings.announced_session_of(who)
+            setting, timeout_ms = session
             return InvalidSessionTimeoutError(
                 f"the broker refuses {setting}={timeout_ms}: it must lie between the broker's "
                 "group.min.session.timeout.ms (6000 by default) and group.max.session.timeout.ms (1800000 by default, "

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.values import dataclass
 from aiogroup.config import LONGEST_EXPANSION_MS, ConsumerConfig
 
-__all__ = ["GroupSettings", "rejoin_delay_ms"]
+__all__ = ["GroupSettings", "rejoin_delay_ms", "session_of"]
 
 HAND_OVER_MS: Final = 1_000
 """The time that a hand-over may take, kept free before the rebalance time-out."""
+
+
+class SessionSettings(Protocol):
+    """The settings of a consumer, and those of a member, which are made from them."""
+
+    @property
+    def session_timeout_ms(self) -> int: ...
+    @property
+    def registration_timeout_ms(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +54,12 @@ class GroupSettings:
             is_cooperative=is_cooperative,
         )
 
-    def session_of(self, who: Identity) -> tuple[str, int]:
-        """The name and the value of the setting that says after which silence the coordinator drops `who`."""
-        if who.is_static and self.registration_timeout_ms is not None:
-            return "registration_timeout_ms", self.registration_timeout_ms
-        return "session_timeout_ms", self.session_timeout_ms
 
-    def announced_session_of(self, who: Identity) -> tuple[str, int]:
-        """The setting that goes into the session time-out of JoinGroup: the draft keeps it apart from the other one."""
-        return ("session_timeout_ms", self.session_timeout_ms) if who.is_of_draft else self.session_of(who)
+def session_of(settings: SessionSettings, who: Identity) -> tuple[str, int]:
+    """The name and the value of the setting that says after which silence the coordinator drops `who`."""
+    if who.is_static and settings.registration_timeout_ms is not None:
+        return "registration_timeout_ms", settings.registration_timeout_ms
+    return "session_timeout_ms", settings.session_timeout_ms
 
 
 def rejoin_delay_ms(expansion_timeout_ms: int, rebalance_timeout_ms: int, heartbeat_interval_ms: int) -> int:

@@ -12,8 +12,8 @@ from typing import Any, Final
 from aiogroup._core.native import read_fetch, write_fetch
 from aiogroup._core.protocol.codec import uuid_of
 from aiogroup._core.protocol.compiler import maker
+from aiogroup._core.protocol.constants import NO_REPLICA
 from aiogroup._core.protocol.messages.fetch import (
-    NO_REPLICA,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,

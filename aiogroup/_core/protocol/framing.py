@@ -10,6 +10,7 @@ from aiogroup._core.protocol.fetch_shortcut import read_answer, write_request
 from aiogroup._core.protocol.messages import REQUESTS
 from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.versions import answered_version, lifted, lowered
 from aiogroup._core.values import dataclass
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
 
@@ -77,9 +78,10 @@ def decode_response(
     correlation_id = reader.int32()
     if flexible and request_type is not ApiVersionsRequest:
         reader.tags()
-    kind = request_type.RESPONSE
-    answered = kind.answered_version(version, reader.view[reader.pos :])
-    return correlation_id, cast("R_co", read_message(reader, kind, answered, request_type.is_flexible(answered)))
+    if request_type is ApiVersionsRequest:
+        version = answered_version(version, reader.view[reader.pos :])
+        flexible = request_type.is_flexible(version)
+    return correlation_id, cast("R_co", read_message(reader, request_type.RESPONSE, version, flexible))
 
 
 def encode_response(request_type: type[Request[R_co]], message: Response, version: int, correlation_id: int) -> bytes:
@@ -151,8 +153,7 @@ def _flexible(kind: type[Request[Any]], version: int) -> bool:
 
 def write_message(writer: Writer, message: Message, version: int, flexible: bool) -> None:
     """The message alone."""
-    form = message.lower(version)
-    encoder(type(form), version, flexible)(writer, form)
+    encoder(type(message), version, flexible)(writer, lowered(message, version))
 
 
 def read_message(reader: Reader, kind: type[M], version: int, flexible: bool, *, to_end: bool = True) -> M:
@@ -162,9 +163,9 @@ def read_message(reader: Reader, kind: type[M], version: int, flexible: bool, *,
         ProtocolError: the bytes are no such message.
     """
     try:
-        form = decoder(kind.form(version), version, flexible)(reader)
+        message: M = decoder(kind, version, flexible)(reader)
         if to_end:
             reader.end()
     except ProtocolError as error:
         raise ProtocolError(f"{kind.__name__} version {version}: {error}") from None
-    return kind.lift(version, form)
+    return lifted(message, version)

@@ -1,5 +1,7 @@
 """Declares messages: frozen dataclasses whose fields say in which versions, and how, they are sent.
 
+Kafka's own schemas become such declarations by `tests/protocol/message_tables.py`.
+
     @structure
     class HeartbeatRequest(Request[HeartbeatResponse]):
         group_id: str = wire(STRING)
@@ -14,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import field, fields
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, cast, dataclass_transform
 
 from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup._core.values import dataclass
@@ -176,38 +178,15 @@ def specs(structure: type[Structure]) -> tuple[Spec, ...]:
 
 
 class Message(Structure):
-    """A whole request or response.
-
-    Callers see one form for all versions. If an old version has another shape (one key instead of several), the message
-    names that shape in `form` and translates in `lower` and `lift`.
-    """
+    """A whole request or response. Callers see one form for all versions; `forms.py` translates where one differs."""
 
     __slots__ = ()
-
-    @classmethod
-    def form(cls, version: int) -> type[Structure]:
-        """The structure that `version` has on the wire."""
-        return cls
-
-    def lower(self, version: int) -> Structure:
-        """This message as a `form(version)`."""
-        return self
-
-    @classmethod
-    def lift(cls, version: int, form: Value) -> Self:
-        """The message from its `form(version)`."""
-        return cast("Self", form)
 
 
 class Response(Message):
     """An answer; versions and API are those of its request."""
 
     __slots__ = ()
-
-    @classmethod
-    def answered_version(cls, version: int, body: memoryview) -> int:
-        """The version in which `body` is written, when the request was sent in `version`."""
-        return version
 
 
 R_co = TypeVar("R_co", bound=Response, covariant=True)

@@ -168,7 +168,8 @@ class PartitionLanes(OneLane):
         was_waiting = self.waits_for is not None
         if self.waits_for is not None and not self.waits_for.is_delivered:
             return False
-        self.waits_for, self.live.target.most_bytes = None, 0
+        self.waits_for = None
+        self.live.target.bound(0)
         return was_waiting
 
     def fetch_next(self) -> None:
@@ -177,7 +178,7 @@ class PartitionLanes(OneLane):
             return
         for each in self.cursors:
             if max(each.target.offset, each.ledger.position) >= each.end or not self._is_ours(each):
-                each.target.is_halted = True
+                each.target.halt()
                 continue
             if self._owner.fetched.get(each.tp) is not each:
                 self._owner.fetched.put([each])
@@ -307,7 +308,7 @@ class PartitionLanes(OneLane):
         self.is_done = not pending
         self.put_in_order()
         if is_seek and live.tp in owner.fetched:
-            owner.fetched.tally.moved[live.tp] = None
+            owner.fetched.tally.was_moved(live.tp)
         owner.on_moved()
 
     def _forget(self, cursors: Iterable[RangeCursor]) -> None:
@@ -323,7 +324,7 @@ class PartitionLanes(OneLane):
             self._emit_dropped(self.book.pending, why)
         self.close()
         self.waits_for, self.live.lanes = None, OneLane(self.live)
-        self.live.target.most_bytes = 0
+        self.live.target.bound(0)
         self._owner.share_out()
 
     def close(self) -> None:
@@ -388,7 +389,7 @@ class PartitionLanes(OneLane):
             self._owner.emit(events.HandOffOverdue(tp.topic, tp.partition, each.start, each.end))
         if news:
             for cursor in self.cursors:
-                cursor.target.is_halted = False
+                cursor.target.go_on()
             self.put_in_order()
             self._tell(Change.FETCHABLE)
 

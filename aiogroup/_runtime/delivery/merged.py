@@ -182,7 +182,7 @@ class Merged(AsyncIterator[Record[K, V]]):
         def take() -> Record[Any, Any] | None:
             now = now_ms()
             record = merging.open(now, requests.turn.left_ns(), requests.turn.has_time)
-            running.context.assignment.tally.needs_records = record is None and self._rule.needs_records
+            running.context.assignment.need_any(when=record is None and self._rule.needs_records)
             if record is None:
                 self._wait(running, now)
             elif merging.is_enforced:

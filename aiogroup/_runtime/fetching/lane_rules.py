@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from aiogroup._core.fetching.asking.answers import is_out_of_range
 from aiogroup._core.fetching.lane import Lane
 from aiogroup._core.fetching.partition import Partition
-from aiogroup._core.fetching.records.decode import PartitionDecoder
 from aiogroup._core.recovery.token import is_ours
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.fetching.positions import Positions
@@ -29,14 +28,8 @@ class LaneRules(Protocol):
     lane: str
     channel: str
 
-    def decoder(self, lane: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (those of PartitionDecoder)
-        """Make the decoder of an answer's records."""
-
     def on_answer(self, lane: Lane) -> None:
-        """An answer without an error arrived, with records or without."""
-
-    def on_buffered(self, lane: Lane) -> None:
-        """Records of an answer were buffered."""
+        """An answer without an error arrived; its records, if it had any, are buffered."""
 
     def on_out_of_range(self, lane: Lane, offset: int) -> None:
         """The leader's log does not hold `offset`."""
@@ -55,14 +48,8 @@ class LiveRules:
         self._positions = positions
         self._policy = parse_reset_policy(context.config.auto_offset_reset)
 
-    def decoder(self, lane: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (those of PartitionDecoder)
-        return PartitionDecoder(lane.tp, *settings)
-
     def on_answer(self, lane: Lane) -> None:
         self._context.delivery.opened[lane.tp] = lane
-
-    def on_buffered(self, lane: Lane) -> None:
-        """Nothing is to be done for live lanes."""
 
     def on_out_of_range(self, lane: Lane, offset: int) -> None:
         assert isinstance(lane, Partition)

@@ -151,7 +151,7 @@ class Positions:
         except TopicAuthorizationError as error:
             for each in partitions:
                 if each.tp.topic in error.topics:
-                    each.target.error = FORBIDDEN
+                    each.target.failed(FORBIDDEN)
             raise
         finally:
             for each in partitions:

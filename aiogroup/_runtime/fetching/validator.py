@@ -130,7 +130,7 @@ class Validator:
             why = "the answer lacks it" if found is None else found.error
             self._context.emit(events.FetchFailed(node_id, tp.topic, tp.partition, f"checking the position: {why}"))
             if found is not None and found.remedy is EpochRemedy.NOT_AUTHORIZED:
-                partition.target.error = FORBIDDEN
+                partition.target.failed(FORBIDDEN)
                 self._context.inbox.put(TopicAuthorizationError([tp.topic]))
             self._retry([partition])
 

@@ -16,6 +16,7 @@ from aiogroup._core.membership.facts import Failed, HeartbeatAnswered
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.liveness import HeartbeatClock
 from aiogroup._core.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup._core.membership.settings import session_of
 from aiogroup._core.protocol.errors import lookup
 from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup._core.telemetry import events
@@ -57,7 +58,6 @@ class Heartbeat:
         It is replaced as a whole: the main loop reads it while the heartbeat thread sets it.
         """
         self._doubt_ms = self._quick_ms = config.session_timeout_ms // DOUBTS_IN_A_SESSION
-        self._named_session_ms = config.registration_timeout_ms or config.session_timeout_ms
 
     async def run(self) -> None:
         while True:
@@ -97,11 +97,11 @@ class Heartbeat:
             self._on_count(until_ms)
 
     def _restart_count(self, now: int) -> None:
-        """The coordinator has just shown that it counts this member. A static one has a time-out of its own."""
+        """The coordinator has just shown that it counts this member."""
         assert self._identity is not None
         is_over = now >= self.counts_until_ms
-        config = self._context.config
-        self._count_until(now + (self._named_session_ms if self._identity.is_static else config.session_timeout_ms))
+        _, session_ms = session_of(self._context.config, self._identity)
+        self._count_until(now + session_ms)
         if is_over:
             self._context.changes.tell(Change.MEMBER)  # the outage that the session watchdog reported is over
 

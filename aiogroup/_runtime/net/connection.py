@@ -19,9 +19,10 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError
 
 from aiogroup._core.protocol.codec import NOTHING_APART
+from aiogroup._core.protocol.constants import FETCH_BY_ID
 from aiogroup._core.protocol.framing import decode_response, encode_request
-from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
-from aiogroup._core.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup._core.protocol.messages.fetch import FetchRequest
 from aiogroup._core.protocol.receiver import Receiver
 from aiogroup._core.protocol.schema import R_co, Request, Response, negotiate
 from aiogroup._runtime.loop.clock import FOREVER_MS, Alarm, now_ms
@@ -34,8 +35,6 @@ __all__ = ["Connection", "OnAnswer", "SocketReceiver"]
 
 
 _SIZE: Final = struct.Struct(">i")
-FIRST_WITH_FEATURES: Final = 3
-"""The first version of ApiVersions whose answer has features."""
 
 OnAnswer: TypeAlias = Callable[[R_co, "asyncio.Future[R_co]"], bool]
 """Gets an answer, and the future that will hold it; returns True if the future shall not hold it."""
@@ -135,7 +134,6 @@ class Connection(AIOKafkaConnection):
         )
         self._session = Session(self, config)
         self._held: _Held | None = None
-        self._features: dict[str, int] | None = None
         self._negotiated: dict[tuple[type[Request[Any]], int | None], int] = {}
         self._limits: dict[asyncio.Future[Any], tuple[int, int]] = {}  # until when each answer is waited for, how long
         self._alarm = Alarm(
@@ -238,24 +236,6 @@ class Connection(AIOKafkaConnection):
     def is_idle(self) -> bool:
         """No answer is waited for."""
         return not self._requests and self._held is None
-
-    @property
-    def features(self) -> Mapping[str, int]:
-        """The features that are on in the cluster (KIP-584), once `learn_features` has asked for them."""
-        return self._features or {}
-
-    async def learn_features(self, timeout: int) -> None:
-        """Ask the broker for the cluster's features, once. aiokafka's version look-up is older than they are.
-
-        Raises:
-            KafkaTimeoutError, ConnectionLostError, ProtocolError: as for `answer`.
-        """
-        if self._features is None:
-            found: tuple[FinalizedFeatureKey, ...] = ()
-            if self.version_of(ApiVersionsRequest) >= FIRST_WITH_FEATURES:
-                asked = ApiVersionsRequest(client_software_name="aiogroup", client_software_version="unknown")
-                found = (await self.answer(self.write(asked), timeout)).finalized_features
-            self._features = {each.name: each.max_version_level for each in found}
 
     def version_of(self, request_type: type[Request[Any]], at_most: int | None = None) -> int:
         """The version in which this broker and we speak `request_type`.
@@ -390,7 +370,7 @@ class Connection(AIOKafkaConnection):
         pending = self._requests[0][1] if self._requests else None
         if not isinstance(pending, _Pending) or pending.request_type is not FetchRequest:
             return None
-        return pending.version >= FIRST_BY_ID if FetchRequest.is_flexible(pending.version) else None
+        return pending.version >= FETCH_BY_ID if FetchRequest.is_flexible(pending.version) else None
 
     def _handle_frame(self, frame: bytes | bytearray, apart: Mapping[int, memoryview] = NOTHING_APART) -> None:
         if not self._requests:

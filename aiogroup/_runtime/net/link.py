@@ -28,7 +28,7 @@ from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataR
 from aiogroup._core.protocol.schema import R_co, Request
 from aiogroup._runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms, timeout_ms, within_ms
 from aiogroup._runtime.net.authentication import CredentialsError
-from aiogroup._runtime.net.connection import Connection, OnAnswer
+from aiogroup._runtime.net.connection import Connection
 from aiogroup._runtime.net.names import Names, Turn
 from aiogroup._runtime.net.tls import LOAD_CLIENTS, why_tls_failed
 from aiogroup.config import ConsumerConfig
@@ -175,11 +175,8 @@ class Link:
         timeout: int | None = None,
         *,
         at_most: int | None = None,
-        on_answer: OnAnswer[R_co] | None = None,
     ) -> R_co:
         """Connect, send and wait for the answer, all in `timeout` milliseconds (request_timeout_ms by default).
-
-        `on_answer` gets the answer one turn of the loop earlier: see `Connection.write`.
 
         Raises:
             ConnectionLostError, KafkaTimeoutError, ProtocolError, AuthenticationFailedError, UnsupportedVersionError
@@ -188,10 +185,9 @@ class Link:
         connection = self.ready(node_id, channel)
         if connection is None:
             until_ms = now_ms() + limit_ms
-            connection = await self._reach(node_id, channel, limit_ms)
-            await self.give_way()
+            connection = await self.reach(node_id, channel, limit_ms)
             limit_ms = max(1, until_ms - now_ms())
-        answer = connection.write(request, at_most=at_most, on_answer=on_answer)
+        answer = connection.write(request, at_most=at_most)
         response = await connection.answer(answer, limit_ms)
         self.note_throttle(node_id, response)
         return response
@@ -220,15 +216,20 @@ class Link:
         is_throttled = self._throttled_until_ms and self._throttled_until_ms.get(node_id, 0) > now_ms()
         return None if is_throttled or self.is_heartbeat_late() else connection
 
-    async def _reach(self, node_id: int, channel: str, limit_ms: int) -> Connection:
-        """The open connection to a node, after its throttle time and a late heartbeat."""
+    async def reach(self, node_id: int, channel: str, limit_ms: int) -> Connection:
+        """The open connection to a node, made if need be, after its throttle time and a late heartbeat.
+
+        Raises:
+            ConnectionLostError, KafkaTimeoutError, AuthenticationFailedError, ConsumerStoppedError
+        """
         # Several callers may queue for one attempt to connect, and each attempt has a time-out of its own.
         async with within_ms(limit_ms, f"{self._named(node_id)} could not be asked within {limit_ms} ms"):
             connection = await self.connect(node_id, channel)
             await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
             if self._throttled_until_ms.get(node_id, FOREVER_MS) <= now_ms():
                 del self._throttled_until_ms[node_id]
-            return connection
+        await self.give_way()
+        return connection
 
     async def give_way(self) -> None:
         """Let a late heartbeat be written first, since it may save the session (KIP-62).

@@ -9,10 +9,9 @@ from functools import partial
 
 from aiogroup._core.cluster import Cluster
 from aiogroup._core.fetching.truncation import leader_of
+from aiogroup._core.protocol.constants import EARLIEST, LATEST
 from aiogroup._core.protocol.errors import ErrorCode, lookup
 from aiogroup._core.protocol.messages.list_offsets import (
-    EARLIEST,
-    LATEST,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -102,7 +102,7 @@ class CatchUp:
         """
         waiting = [each for each in self._context.assignment if each.waits_for_range]
         for each in waiting:
-            each.target.most_bytes = max(1, self.config.parallel_buffer_bytes // (2 * len(waiting)))
+            each.target.bound(max(1, self.config.parallel_buffer_bytes // (2 * len(waiting))))
 
     def drop(self, lanes: PartitionLanes) -> None:
         self._begun.discard(lanes)

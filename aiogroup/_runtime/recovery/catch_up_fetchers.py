@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from aiogroup._core.fetching.lane import Lane
-from aiogroup._core.fetching.range_cursor import BoundedDecoder, RangeCursor
-from aiogroup._core.fetching.records.decode import PartitionDecoder
+from aiogroup._core.fetching.range_cursor import RangeCursor
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.recovery.catch_up import CatchUp
@@ -25,14 +22,7 @@ class CatchUpRules:
         self._context = context
         self._catch_up = catch_up
 
-    def decoder(self, lane: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (those of PartitionDecoder)
-        assert isinstance(lane, RangeCursor)
-        return BoundedDecoder(lane.end, lane.tp, *settings)
-
     def on_answer(self, lane: Lane) -> None:
-        """Do nothing: the fetches of the live lane bring the bounds of the log."""
-
-    def on_buffered(self, lane: Lane) -> None:
         assert isinstance(lane, RangeCursor)
         if lane.target.offset >= lane.end:
             self._catch_up.fetch_next(lane.live)

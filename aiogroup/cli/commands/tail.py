@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiogroup import Consumer, Record
 from aiogroup._command.printable import clean, document, shown
-from aiogroup._core.protocol.messages.list_offsets import EARLIEST, LATEST
+from aiogroup._core.protocol.constants import EARLIEST, LATEST
 from aiogroup._runtime.loop.clock import now_ms, wall_ms
 from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, name_as_kafka, partitions, positive, topic
 from aiogroup.cli.asking import Asking, asked

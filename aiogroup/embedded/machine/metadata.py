@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.constants import NOT_ASKED
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.api_versions import (
     ApiVersion,
@@ -16,7 +17,6 @@ from aiogroup._core.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from aiogroup._core.protocol.messages.metadata import (
-    NOT_ASKED,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

@@ -1,5 +1,8 @@
-"""Nodes and partitions: DescribeCluster (60), DescribeTopicPartitions (75), DescribeLogDirs (35), ElectLeaders (43),
-ListPartitionReassignments (46)."""
+"""DescribeCluster (60), DescribeTopicPartitions (75), DescribeLogDirs (35), ElectLeaders (43),
+ListPartitionReassignments (46).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,10 @@ from aiogroup._core.protocol.schema import (
 if TYPE_CHECKING:
     from uuid import UUID
 
-NOT_ASKED = -(1 << 31)
-"""In place of the operations that a client may do, if it did not ask for them."""
-
 
 @structure
 class DescribeClusterBroker(Structure):
-    """One node."""
+    """Each broker in the response."""
 
     broker_id: int = wire(INT32)
     host: str = wire(STRING)
@@ -41,7 +41,7 @@ class DescribeClusterBroker(Structure):
 
 @structure
 class DescribeClusterResponse(Response):
-    """The nodes and the controller."""
+    """The answer to `DescribeClusterRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -50,7 +50,7 @@ class DescribeClusterResponse(Response):
     cluster_id: str = wire(STRING)
     controller_id: int = wire(INT32, default=-1)
     brokers: tuple[DescribeClusterBroker, ...] = wire(array(DescribeClusterBroker))
-    cluster_authorized_operations: int = wire(INT32, default=NOT_ASKED)
+    cluster_authorized_operations: int = wire(INT32, default=-2147483648)
 
 
 @structure
@@ -70,7 +70,7 @@ class DescribeClusterRequest(Request[DescribeClusterResponse]):
 
 @structure
 class DescribeTopicPartitionsResponsePartition(Structure):
-    """One partition; the two lists of eligible leaders (KIP-966) may be null."""
+    """Each partition in the topic."""
 
     error_code: int = wire(INT16)
     partition_index: int = wire(INT32)
@@ -85,7 +85,7 @@ class DescribeTopicPartitionsResponsePartition(Structure):
 
 @structure
 class DescribeTopicPartitionsResponseTopic(Structure):
-    """One topic."""
+    """Each topic in the response."""
 
     error_code: int = wire(INT16)
     name: str | None = wire(STRING, nullable=0)
@@ -94,12 +94,12 @@ class DescribeTopicPartitionsResponseTopic(Structure):
     partitions: tuple[DescribeTopicPartitionsResponsePartition, ...] = wire(
         array(DescribeTopicPartitionsResponsePartition)
     )
-    topic_authorized_operations: int = wire(INT32, default=NOT_ASKED)
+    topic_authorized_operations: int = wire(INT32, default=-2147483648)
 
 
 @structure
 class Cursor(Structure):
-    """Where the next page begins."""
+    """The next topic and partition index to fetch details for."""
 
     topic_name: str = wire(STRING)
     partition_index: int = wire(INT32)
@@ -107,7 +107,7 @@ class Cursor(Structure):
 
 @structure
 class DescribeTopicPartitionsResponse(Response):
-    """A page of partitions; `next_cursor` is null on the last one."""
+    """The answer to `DescribeTopicPartitionsRequest`."""
 
     throttle_time_ms: int = wire(INT32, ignorable=True)
     topics: tuple[DescribeTopicPartitionsResponseTopic, ...] = wire(array(DescribeTopicPartitionsResponseTopic))
@@ -116,14 +116,14 @@ class DescribeTopicPartitionsResponse(Response):
 
 @structure
 class TopicRequest(Structure):
-    """One topic."""
+    """The topics to fetch details for."""
 
     name: str = wire(STRING)
 
 
 @structure
 class DescribeTopicPartitionsRequest(Request[DescribeTopicPartitionsResponse]):
-    """Asks for partitions in pages (KIP-966)."""
+    """Asks for partitions in pages (KIP-966); `next_cursor` is null on the last."""
 
     API_KEY = 75
     MIN_VERSION = 0
@@ -138,7 +138,7 @@ class DescribeTopicPartitionsRequest(Request[DescribeTopicPartitionsResponse]):
 
 @structure
 class DescribeLogDirsPartition(Structure):
-    """The size of one partition."""
+    """The partitions."""
 
     partition_index: int = wire(INT32)
     partition_size: int = wire(INT64)
@@ -148,7 +148,7 @@ class DescribeLogDirsPartition(Structure):
 
 @structure
 class DescribeLogDirsTopic(Structure):
-    """One topic."""
+    """The topics."""
 
     name: str = wire(STRING)
     partitions: tuple[DescribeLogDirsPartition, ...] = wire(array(DescribeLogDirsPartition))
@@ -156,7 +156,7 @@ class DescribeLogDirsTopic(Structure):
 
 @structure
 class DescribeLogDirsResult(Structure):
-    """One folder with logs."""
+    """The log directories."""
 
     error_code: int = wire(INT16)
     log_dir: str = wire(STRING)
@@ -168,7 +168,7 @@ class DescribeLogDirsResult(Structure):
 
 @structure
 class DescribeLogDirsResponse(Response):
-    """The folders with logs of the node that was asked."""
+    """The answer to `DescribeLogDirsRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16, since=3, ignorable=True)
@@ -177,7 +177,7 @@ class DescribeLogDirsResponse(Response):
 
 @structure
 class DescribableLogDirTopic(Structure):
-    """Partitions of one topic."""
+    """Each topic that we want to describe log directories for, or null for all topics."""
 
     topic: str = wire(STRING)
     partitions: tuple[int, ...] = wire(array(INT32))
@@ -185,7 +185,7 @@ class DescribableLogDirTopic(Structure):
 
 @structure
 class DescribeLogDirsRequest(Request[DescribeLogDirsResponse]):
-    """Asks for the sizes of logs; null `topics` stand for all."""
+    """Asks one node for the sizes of logs; null `topics` stand for all."""
 
     API_KEY = 35
     MIN_VERSION = 1
@@ -198,7 +198,7 @@ class DescribeLogDirsRequest(Request[DescribeLogDirsResponse]):
 
 @structure
 class PartitionResult(Structure):
-    """What became of one partition."""
+    """The results for each partition."""
 
     partition_id: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -207,7 +207,9 @@ class PartitionResult(Structure):
 
 @structure
 class ReplicaElectionResult(Structure):
-    """What became of the partitions of one topic."""
+    """The election results, or an empty array if the requester did not have permission and the request asks for all
+    partitions.
+    """
 
     topic: str = wire(STRING)
     partition_result: tuple[PartitionResult, ...] = wire(array(PartitionResult))
@@ -215,7 +217,7 @@ class ReplicaElectionResult(Structure):
 
 @structure
 class ElectLeadersResponse(Response):
-    """What became of each partition."""
+    """The answer to `ElectLeadersRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16, since=1)
@@ -224,7 +226,7 @@ class ElectLeadersResponse(Response):
 
 @structure
 class ElectableTopic(Structure):
-    """Partitions of one topic."""
+    """The topic partitions to elect leaders."""
 
     topic: str = wire(STRING)
     partitions: tuple[int, ...] = wire(array(INT32))
@@ -242,12 +244,12 @@ class ElectLeadersRequest(Request[ElectLeadersResponse]):
 
     election_type: int = wire(INT8, since=1)
     topic_partitions: tuple[ElectableTopic, ...] | None = wire(array(ElectableTopic), nullable=0)
-    timeout_ms: int = wire(INT32, default=60_000)
+    timeout_ms: int = wire(INT32, default=60000)
 
 
 @structure
 class OngoingPartitionReassignment(Structure):
-    """One partition whose replicas move."""
+    """The ongoing reassignments for each partition."""
 
     partition_index: int = wire(INT32)
     replicas: tuple[int, ...] = wire(array(INT32))
@@ -257,7 +259,7 @@ class OngoingPartitionReassignment(Structure):
 
 @structure
 class OngoingTopicReassignment(Structure):
-    """One topic."""
+    """The ongoing reassignments for each topic."""
 
     name: str = wire(STRING)
     partitions: tuple[OngoingPartitionReassignment, ...] = wire(array(OngoingPartitionReassignment))
@@ -265,7 +267,7 @@ class OngoingTopicReassignment(Structure):
 
 @structure
 class ListPartitionReassignmentsResponse(Response):
-    """The partitions whose replicas move."""
+    """The answer to `ListPartitionReassignmentsRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -275,7 +277,7 @@ class ListPartitionReassignmentsResponse(Response):
 
 @structure
 class ListPartitionReassignmentsTopics(Structure):
-    """Partitions of one topic."""
+    """The topics to list partition reassignments for, or null to list everything."""
 
     name: str = wire(STRING)
     partition_indexes: tuple[int, ...] = wire(array(INT32))
@@ -291,7 +293,7 @@ class ListPartitionReassignmentsRequest(Request[ListPartitionReassignmentsRespon
     FLEXIBLE_SINCE = 0
     RESPONSE = ListPartitionReassignmentsResponse
 
-    timeout_ms: int = wire(INT32, default=60_000)
+    timeout_ms: int = wire(INT32, default=60000)
     topics: tuple[ListPartitionReassignmentsTopics, ...] | None = wire(
         array(ListPartitionReassignmentsTopics), nullable=0, default=None
     )

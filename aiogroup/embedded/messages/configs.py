@@ -1,4 +1,7 @@
-"""Settings: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74)."""
+"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from aiogroup._core.protocol.schema import (
 
 @structure
 class DescribeConfigsSynonym(Structure):
-    """Where the value could come from, the strongest first."""
+    """The synonyms for this configuration key."""
 
-    name: str = wire(STRING, since=1)
-    value: str | None = wire(STRING, since=1, nullable=0)
-    source: int = wire(INT8, since=1)
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, nullable=0)
+    source: int = wire(INT8)
 
 
 @structure
 class DescribeConfigsResourceResult(Structure):
-    """One setting; `config_source` says where its value comes from (KIP-226)."""
+    """Each listed configuration."""
 
     name: str = wire(STRING)
     value: str | None = wire(STRING, nullable=0)
@@ -37,12 +40,12 @@ class DescribeConfigsResourceResult(Structure):
     is_sensitive: bool = wire(BOOLEAN)
     synonyms: tuple[DescribeConfigsSynonym, ...] = wire(array(DescribeConfigsSynonym), since=1, ignorable=True)
     config_type: int = wire(INT8, since=3, ignorable=True)
-    documentation: str | None = wire(STRING, since=3, nullable=0, ignorable=True)
+    documentation: str | None = wire(STRING, since=3, nullable=3, ignorable=True)
 
 
 @structure
 class DescribeConfigsResult(Structure):
-    """The settings of one resource."""
+    """The results for each resource."""
 
     error_code: int = wire(INT16)
     error_message: str | None = wire(STRING, nullable=0)
@@ -53,7 +56,7 @@ class DescribeConfigsResult(Structure):
 
 @structure
 class DescribeConfigsResponse(Response):
-    """The settings of each resource."""
+    """The answer to `DescribeConfigsRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     results: tuple[DescribeConfigsResult, ...] = wire(array(DescribeConfigsResult))
@@ -61,7 +64,7 @@ class DescribeConfigsResponse(Response):
 
 @structure
 class DescribeConfigsResource(Structure):
-    """A topic (2), a broker (4), or another resource; null `configuration_keys` stand for all."""
+    """The resources whose configurations we want to describe."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
@@ -70,7 +73,9 @@ class DescribeConfigsResource(Structure):
 
 @structure
 class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
-    """Asks for settings."""
+    """Asks for settings of topics (2), brokers (4), and other resources; null `configuration_keys` stand for all.
+    `config_source` says where a value comes from (KIP-226).
+    """
 
     API_KEY = 32
     MIN_VERSION = 1
@@ -85,7 +90,7 @@ class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
 
 @structure
 class AlterConfigsResourceResponse(Structure):
-    """What became of one resource."""
+    """The responses for each resource."""
 
     error_code: int = wire(INT16)
     error_message: str | None = wire(STRING, nullable=0)
@@ -95,7 +100,7 @@ class AlterConfigsResourceResponse(Structure):
 
 @structure
 class AlterConfigsResponse(Response):
-    """What became of each resource."""
+    """The answer to `AlterConfigsRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     responses: tuple[AlterConfigsResourceResponse, ...] = wire(array(AlterConfigsResourceResponse))
@@ -103,7 +108,7 @@ class AlterConfigsResponse(Response):
 
 @structure
 class AlterableConfig(Structure):
-    """One setting."""
+    """The configurations."""
 
     name: str = wire(STRING)
     value: str | None = wire(STRING, nullable=0)
@@ -111,7 +116,7 @@ class AlterableConfig(Structure):
 
 @structure
 class AlterConfigsResource(Structure):
-    """All settings that one resource is to have."""
+    """The updates for each resource."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
@@ -134,7 +139,7 @@ class AlterConfigsRequest(Request[AlterConfigsResponse]):
 
 @structure
 class IncrementalAlterConfigsResponse(Response):
-    """What became of each resource."""
+    """The answer to `IncrementalAlterConfigsRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     responses: tuple[AlterConfigsResourceResponse, ...] = wire(array(AlterConfigsResourceResponse))
@@ -142,7 +147,7 @@ class IncrementalAlterConfigsResponse(Response):
 
 @structure
 class IncrementalAlterableConfig(Structure):
-    """One change: set (0), delete (1), append to a list (2), or subtract from it (3)."""
+    """The configurations."""
 
     name: str = wire(STRING)
     config_operation: int = wire(INT8)
@@ -151,7 +156,7 @@ class IncrementalAlterableConfig(Structure):
 
 @structure
 class IncrementalAlterConfigsResource(Structure):
-    """The changes of one resource."""
+    """The incremental updates for each resource."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
@@ -160,7 +165,7 @@ class IncrementalAlterConfigsResource(Structure):
 
 @structure
 class IncrementalAlterConfigsRequest(Request[IncrementalAlterConfigsResponse]):
-    """Changes single settings (KIP-339)."""
+    """Sets (0), deletes (1), appends to (2) or subtracts from (3) single settings (KIP-339)."""
 
     API_KEY = 44
     MIN_VERSION = 0
@@ -174,7 +179,7 @@ class IncrementalAlterConfigsRequest(Request[IncrementalAlterConfigsResponse]):
 
 @structure
 class ConfigResource(Structure):
-    """One resource; version 0 has client metrics (16) only."""
+    """Each config resource in the response."""
 
     resource_name: str = wire(STRING)
     resource_type: int = wire(INT8, since=1, default=16, ignorable=True)
@@ -182,7 +187,7 @@ class ConfigResource(Structure):
 
 @structure
 class ListConfigResourcesResponse(Response):
-    """The resources that have settings."""
+    """The answer to `ListConfigResourcesRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -191,7 +196,9 @@ class ListConfigResourcesResponse(Response):
 
 @structure
 class ListConfigResourcesRequest(Request[ListConfigResourcesResponse]):
-    """Asks for the resources that have settings (KIP-1142); no types stand for all."""
+    """Asks for the resources that have settings (KIP-1142); no types stand for all. Version 0 has client metrics (16)
+    only.
+    """
 
     API_KEY = 74
     MIN_VERSION = 0

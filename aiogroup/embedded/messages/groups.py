@@ -1,4 +1,7 @@
-"""What admin clients ask of groups: DeleteGroups (42), OffsetDelete (47)."""
+"""DeleteGroups (42), OffsetDelete (47).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from aiogroup._core.protocol.schema import (
 
 @structure
 class DeletableGroupResult(Structure):
-    """What became of one group."""
+    """The deletion results."""
 
     group_id: str = wire(STRING)
     error_code: int = wire(INT16)
@@ -26,7 +29,7 @@ class DeletableGroupResult(Structure):
 
 @structure
 class DeleteGroupsResponse(Response):
-    """What became of each group."""
+    """The answer to `DeleteGroupsRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     results: tuple[DeletableGroupResult, ...] = wire(array(DeletableGroupResult))
@@ -47,7 +50,7 @@ class DeleteGroupsRequest(Request[DeleteGroupsResponse]):
 
 @structure
 class OffsetDeleteResponsePartition(Structure):
-    """What became of one partition's offset."""
+    """The responses for each partition in the topic."""
 
     partition_index: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -55,7 +58,7 @@ class OffsetDeleteResponsePartition(Structure):
 
 @structure
 class OffsetDeleteResponseTopic(Structure):
-    """One topic."""
+    """The responses for each topic."""
 
     name: str = wire(STRING)
     partitions: tuple[OffsetDeleteResponsePartition, ...] = wire(array(OffsetDeleteResponsePartition))
@@ -63,7 +66,7 @@ class OffsetDeleteResponseTopic(Structure):
 
 @structure
 class OffsetDeleteResponse(Response):
-    """What became of each offset; `error_code` is the group's."""
+    """The answer to `OffsetDeleteRequest`."""
 
     error_code: int = wire(INT16)
     throttle_time_ms: int = wire(INT32, ignorable=True)
@@ -72,14 +75,14 @@ class OffsetDeleteResponse(Response):
 
 @structure
 class OffsetDeleteRequestPartition(Structure):
-    """One partition."""
+    """Each partition to delete offsets for."""
 
     partition_index: int = wire(INT32)
 
 
 @structure
 class OffsetDeleteRequestTopic(Structure):
-    """One topic."""
+    """The topics to delete offsets for."""
 
     name: str = wire(STRING)
     partitions: tuple[OffsetDeleteRequestPartition, ...] = wire(array(OffsetDeleteRequestPartition))
@@ -87,7 +90,9 @@ class OffsetDeleteRequestTopic(Structure):
 
 @structure
 class OffsetDeleteRequest(Request[OffsetDeleteResponse]):
-    """Forgets what a group committed for partitions of topics to which none of its members is subscribed (KIP-496)."""
+    """Forgets what a group committed for topics to which none of its members is subscribed (KIP-496); the answer's
+    `error_code` is the group's.
+    """
 
     API_KEY = 47
     MIN_VERSION = 0

@@ -1,10 +1,12 @@
-"""Produce (0): appends record batches. Topics are named by id since version 13."""
+"""Produce (0).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiogroup._core.protocol.messages.fetch import LeaderIdAndEpoch
 from aiogroup._core.protocol.schema import (
     INT16,
     INT32,
@@ -26,15 +28,23 @@ if TYPE_CHECKING:
 
 @structure
 class BatchIndexAndErrorMessage(Structure):
-    """One record because of which its whole batch was refused (KIP-467)."""
+    """The batch indices of records that caused the batch to be dropped."""
 
-    batch_index: int = wire(INT32, since=8)
-    batch_index_error_message: str | None = wire(STRING, since=8, nullable=8, default=None)
+    batch_index: int = wire(INT32)
+    batch_index_error_message: str | None = wire(STRING, nullable=0, default=None)
+
+
+@structure
+class LeaderIdAndEpoch(Structure):
+    """The leader broker that the producer should use for future requests."""
+
+    leader_id: int = wire(INT32, default=-1)
+    leader_epoch: int = wire(INT32, default=-1)
 
 
 @structure
 class PartitionProduceResponse(Structure):
-    """One partition; `log_append_time_ms` is -1 unless the topic keeps the time of the append."""
+    """Each partition that we produced to within the topic."""
 
     index: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -50,7 +60,7 @@ class PartitionProduceResponse(Structure):
 
 @structure
 class TopicProduceResponse(Structure):
-    """One topic: `name` up to version 12, `topic_id` since 13."""
+    """Each produce response."""
 
     name: str = wire(STRING, until=12, ignorable=True)
     topic_id: UUID = wire(UUID16, since=13, ignorable=True)
@@ -58,27 +68,27 @@ class TopicProduceResponse(Structure):
 
 
 @structure
-class ProduceNodeEndpoint(Structure):
-    """The address of a leader named in `current_leader` (KIP-951)."""
+class NodeEndpoint(Structure):
+    """Endpoints for all current-leaders enumerated in PartitionProduceResponses, with errors NOT_LEADER_OR_FOLLOWER."""
 
-    node_id: int = wire(INT32, since=10)
-    host: str = wire(STRING, since=10)
-    port: int = wire(INT32, since=10)
-    rack: str | None = wire(STRING, since=10, nullable=10, default=None)
+    node_id: int = wire(INT32)
+    host: str = wire(STRING)
+    port: int = wire(INT32)
+    rack: str | None = wire(STRING, nullable=0, default=None)
 
 
 @structure
 class ProduceResponse(Response):
-    """What became of each partition's batch. A request with `acks=0` gets no answer."""
+    """The answer to `ProduceRequest`."""
 
     responses: tuple[TopicProduceResponse, ...] = wire(array(TopicProduceResponse))
     throttle_time_ms: int = wire(INT32, since=1, ignorable=True)
-    node_endpoints: tuple[ProduceNodeEndpoint, ...] = wire(array(ProduceNodeEndpoint), since=10, tag=0)
+    node_endpoints: tuple[NodeEndpoint, ...] = wire(array(NodeEndpoint), since=10, tag=0)
 
 
 @structure
 class PartitionProduceData(Structure):
-    """One partition. `records` is a slice of the frame: it keeps the whole frame alive."""
+    """Each partition to produce to."""
 
     index: int = wire(INT32)
     records: bytes | memoryview | None = wire(RECORDS, nullable=0)
@@ -86,7 +96,7 @@ class PartitionProduceData(Structure):
 
 @structure
 class TopicProduceData(Structure):
-    """One topic: `name` up to version 12, `topic_id` since 13."""
+    """Each topic to produce to."""
 
     name: str = wire(STRING, until=12, ignorable=True)
     topic_id: UUID = wire(UUID16, since=13, ignorable=True)
@@ -95,7 +105,9 @@ class TopicProduceData(Structure):
 
 @structure
 class ProduceRequest(Request[ProduceResponse]):
-    """Appends; `acks` is 0 for no answer, 1 for the leader's, -1 for that of all replicas in sync."""
+    """Appends record batches; `acks` is 0 for no answer, 1 for the leader's, -1 for that of all replicas in sync.
+    Topics are named by id since version 13. `records` are slices of the frame, which they keep alive.
+    """
 
     API_KEY = 0
     MIN_VERSION = 3

@@ -1,4 +1,7 @@
-"""InitProducerId (22): the id and epoch by which a producer's batches are distinguished from repeated ones."""
+"""InitProducerId (22).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from aiogroup._core.protocol.schema import INT16, INT32, INT64, STRING, Request,
 
 @structure
 class InitProducerIdResponse(Response):
-    """The id and its epoch. A transactional producer gets its own id again, with the next epoch."""
+    """The answer to `InitProducerIdRequest`."""
 
     throttle_time_ms: int = wire(INT32, ignorable=True)
     error_code: int = wire(INT16)
@@ -17,7 +20,10 @@ class InitProducerIdResponse(Response):
 
 @structure
 class InitProducerIdRequest(Request[InitProducerIdResponse]):
-    """Asks for an id; since version 3 with what the producer has, to go on after an error (KIP-360)."""
+    """Asks for the id and epoch by which a producer's batches are distinguished from repeated ones; since version 3
+    with what the producer has, to go on after an error (KIP-360). A transactional producer gets its own id again, with
+    the next epoch.
+    """
 
     API_KEY = 22
     MIN_VERSION = 0

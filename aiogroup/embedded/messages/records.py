@@ -1,4 +1,7 @@
-"""Logs of partitions: DeleteRecords (21) and DescribeProducers (61)."""
+"""DeleteRecords (21), DescribeProducers (61).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from aiogroup._core.protocol.schema import (
 
 @structure
 class DeleteRecordsPartitionResult(Structure):
-    """What became of one partition; `low_watermark` is its first offset afterwards."""
+    """Each partition that we wanted to delete records from."""
 
     partition_index: int = wire(INT32)
     low_watermark: int = wire(INT64)
@@ -27,7 +30,7 @@ class DeleteRecordsPartitionResult(Structure):
 
 @structure
 class DeleteRecordsTopicResult(Structure):
-    """One topic."""
+    """Each topic that we wanted to delete records from."""
 
     name: str = wire(STRING)
     partitions: tuple[DeleteRecordsPartitionResult, ...] = wire(array(DeleteRecordsPartitionResult))
@@ -35,7 +38,7 @@ class DeleteRecordsTopicResult(Structure):
 
 @structure
 class DeleteRecordsResponse(Response):
-    """What became of each partition."""
+    """The answer to `DeleteRecordsRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     topics: tuple[DeleteRecordsTopicResult, ...] = wire(array(DeleteRecordsTopicResult))
@@ -43,7 +46,7 @@ class DeleteRecordsResponse(Response):
 
 @structure
 class DeleteRecordsPartition(Structure):
-    """One partition and its new first offset; -1 stands for the high watermark."""
+    """Each partition that we want to delete records from."""
 
     partition_index: int = wire(INT32)
     offset: int = wire(INT64)
@@ -51,7 +54,7 @@ class DeleteRecordsPartition(Structure):
 
 @structure
 class DeleteRecordsTopic(Structure):
-    """One topic."""
+    """Each topic that we want to delete records from."""
 
     name: str = wire(STRING)
     partitions: tuple[DeleteRecordsPartition, ...] = wire(array(DeleteRecordsPartition))
@@ -59,7 +62,9 @@ class DeleteRecordsTopic(Structure):
 
 @structure
 class DeleteRecordsRequest(Request[DeleteRecordsResponse]):
-    """Deletes records from the begin of logs (KIP-107)."""
+    """Deletes records from the begin of logs (KIP-107); -1 stands for the high watermark. `low_watermark` is the first
+    offset afterwards.
+    """
 
     API_KEY = 21
     MIN_VERSION = 0
@@ -73,7 +78,7 @@ class DeleteRecordsRequest(Request[DeleteRecordsResponse]):
 
 @structure
 class ProducerState(Structure):
-    """What a partition remembers of one producer; -1 stands for no transaction."""
+    """The active producers for the partition."""
 
     producer_id: int = wire(INT64)
     producer_epoch: int = wire(INT32)
@@ -85,7 +90,7 @@ class ProducerState(Structure):
 
 @structure
 class ProducersOfPartition(Structure):
-    """The producers of one partition."""
+    """Each partition in the response."""
 
     partition_index: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -95,7 +100,7 @@ class ProducersOfPartition(Structure):
 
 @structure
 class ProducersOfTopic(Structure):
-    """One topic."""
+    """Each topic in the response."""
 
     name: str = wire(STRING)
     partitions: tuple[ProducersOfPartition, ...] = wire(array(ProducersOfPartition))
@@ -103,7 +108,7 @@ class ProducersOfTopic(Structure):
 
 @structure
 class DescribeProducersResponse(Response):
-    """The producers of each partition."""
+    """The answer to `DescribeProducersRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     topics: tuple[ProducersOfTopic, ...] = wire(array(ProducersOfTopic))
@@ -111,7 +116,7 @@ class DescribeProducersResponse(Response):
 
 @structure
 class DescribeProducersTopic(Structure):
-    """Partitions of one topic."""
+    """The topics to list producers for."""
 
     name: str = wire(STRING)
     partition_indexes: tuple[int, ...] = wire(array(INT32))
@@ -119,7 +124,7 @@ class DescribeProducersTopic(Structure):
 
 @structure
 class DescribeProducersRequest(Request[DescribeProducersResponse]):
-    """Asks what partitions remember of producers (KIP-664)."""
+    """Asks what partitions remember of producers (KIP-664); -1 stands for no transaction."""
 
     API_KEY = 61
     MIN_VERSION = 0

@@ -1,8 +1,11 @@
-"""CreateTopics (19), DeleteTopics (20), CreatePartitions (37)."""
+"""CreateTopics (19), DeleteTopics (20), CreatePartitions (37).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from aiogroup._core.protocol.schema import (
     BOOLEAN,
@@ -14,39 +17,34 @@ from aiogroup._core.protocol.schema import (
     Request,
     Response,
     Structure,
-    Value,
     array,
     structure,
     wire,
 )
-from aiogroup.errors import UnsupportedVersionError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-LAST_BY_NAME = 5
-"""Up to this version DeleteTopics names topics by name alone."""
-
 
 @structure
 class CreatableTopicConfigs(Structure):
-    """One setting of a new topic (KIP-525)."""
+    """Configuration of the topic."""
 
-    name: str = wire(STRING, since=5)
-    value: str | None = wire(STRING, since=5, nullable=5)
-    read_only: bool = wire(BOOLEAN, since=5)
-    config_source: int = wire(INT8, since=5, default=-1, ignorable=True)
-    is_sensitive: bool = wire(BOOLEAN, since=5)
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, nullable=0)
+    read_only: bool = wire(BOOLEAN)
+    config_source: int = wire(INT8, default=-1, ignorable=True)
+    is_sensitive: bool = wire(BOOLEAN)
 
 
 @structure
 class CreatableTopicResult(Structure):
-    """What became of one topic. `configs` is null where `topic_config_error_code` says why it is missing."""
+    """Results for each topic we tried to create."""
 
     name: str = wire(STRING)
     topic_id: UUID = wire(UUID16, since=7, ignorable=True)
     error_code: int = wire(INT16)
-    error_message: str | None = wire(STRING, since=1, nullable=0, ignorable=True)
+    error_message: str | None = wire(STRING, since=1, nullable=1, ignorable=True)
     topic_config_error_code: int = wire(INT16, since=5, tag=0, ignorable=True)
     num_partitions: int = wire(INT32, since=5, default=-1, ignorable=True)
     replication_factor: int = wire(INT16, since=5, default=-1, ignorable=True)
@@ -57,7 +55,7 @@ class CreatableTopicResult(Structure):
 
 @structure
 class CreateTopicsResponse(Response):
-    """What became of each topic."""
+    """The answer to `CreateTopicsRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=2, ignorable=True)
     topics: tuple[CreatableTopicResult, ...] = wire(array(CreatableTopicResult))
@@ -65,7 +63,7 @@ class CreateTopicsResponse(Response):
 
 @structure
 class CreatableReplicaAssignment(Structure):
-    """The nodes of one partition, the preferred leader first."""
+    """The manual partition assignment, or the empty array if we are using automatic assignment."""
 
     partition_index: int = wire(INT32)
     broker_ids: tuple[int, ...] = wire(array(INT32))
@@ -73,7 +71,7 @@ class CreatableReplicaAssignment(Structure):
 
 @structure
 class CreatableTopicConfig(Structure):
-    """One setting."""
+    """The custom topic configurations to set."""
 
     name: str = wire(STRING)
     value: str | None = wire(STRING, nullable=0)
@@ -81,7 +79,7 @@ class CreatableTopicConfig(Structure):
 
 @structure
 class CreatableTopic(Structure):
-    """One topic; -1 as `num_partitions` and `replication_factor` stands for the cluster's own, or for `assignments`."""
+    """The topics to create."""
 
     name: str = wire(STRING)
     num_partitions: int = wire(INT32)
@@ -92,7 +90,9 @@ class CreatableTopic(Structure):
 
 @structure
 class CreateTopicsRequest(Request[CreateTopicsResponse]):
-    """Makes topics; `validate_only` looks whether they could be made."""
+    """Makes topics; `validate_only` looks whether they could be made. -1 as `num_partitions` and `replication_factor`
+    stands for the cluster's own, or for `assignments`.
+    """
 
     API_KEY = 19
     MIN_VERSION = 2
@@ -101,13 +101,13 @@ class CreateTopicsRequest(Request[CreateTopicsResponse]):
     RESPONSE = CreateTopicsResponse
 
     topics: tuple[CreatableTopic, ...] = wire(array(CreatableTopic))
-    timeout_ms: int = wire(INT32, default=60_000)
+    timeout_ms: int = wire(INT32, default=60000)
     validate_only: bool = wire(BOOLEAN, since=1)
 
 
 @structure
 class DeletableTopicResult(Structure):
-    """What became of one topic; `name` is null where an id was not found."""
+    """The results for each topic we tried to delete."""
 
     name: str | None = wire(STRING, nullable=6)
     topic_id: UUID = wire(UUID16, since=6, ignorable=True)
@@ -117,7 +117,7 @@ class DeletableTopicResult(Structure):
 
 @structure
 class DeleteTopicsResponse(Response):
-    """What became of each topic."""
+    """The answer to `DeleteTopicsRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=1, ignorable=True)
     responses: tuple[DeletableTopicResult, ...] = wire(array(DeletableTopicResult))
@@ -125,23 +125,17 @@ class DeleteTopicsResponse(Response):
 
 @structure
 class DeleteTopicState(Structure):
-    """One topic, by its name or by its id."""
+    """The name or topic ID of the topic."""
 
-    name: str | None = wire(STRING, since=6, nullable=6, default=None)
-    topic_id: UUID = wire(UUID16, since=6)
-
-
-@structure
-class TopicsByName(Structure):
-    """The request up to version 5."""
-
-    topic_names: tuple[str, ...] = wire(array(STRING))
-    timeout_ms: int = wire(INT32)
+    name: str | None = wire(STRING, nullable=0, default=None)
+    topic_id: UUID = wire(UUID16)
 
 
 @structure
 class DeleteTopicsRequest(Request[DeleteTopicsResponse]):
-    """Deletes topics, by id since version 6."""
+    """Deletes `topic_names`; since version 6 `topics`, by name or by id, of which an unknown one has no name in the
+    answer.
+    """
 
     API_KEY = 20
     MIN_VERSION = 1
@@ -150,30 +144,13 @@ class DeleteTopicsRequest(Request[DeleteTopicsResponse]):
     RESPONSE = DeleteTopicsResponse
 
     topics: tuple[DeleteTopicState, ...] = wire(array(DeleteTopicState), since=6)
+    topic_names: tuple[str, ...] = wire(array(STRING), until=5, ignorable=True)
     timeout_ms: int = wire(INT32)
-
-    @classmethod
-    def form(cls, version: int) -> type[Structure]:
-        return TopicsByName if version <= LAST_BY_NAME else cls
-
-    def lower(self, version: int) -> Structure:
-        if version > LAST_BY_NAME:
-            return self
-        names = tuple(topic.name for topic in self.topics if topic.name is not None)
-        if len(names) != len(self.topics):
-            raise UnsupportedVersionError(f"version {version} of DeleteTopicsRequest names topics by name")
-        return TopicsByName(names, self.timeout_ms)
-
-    @classmethod
-    def lift(cls, version: int, form: Value) -> Self:
-        if version > LAST_BY_NAME:
-            return form  # type: ignore[no-any-return]
-        return cls(tuple(DeleteTopicState(name) for name in form.topic_names), form.timeout_ms)
 
 
 @structure
 class CreatePartitionsTopicResult(Structure):
-    """What became of one topic."""
+    """The partition creation results for each topic."""
 
     name: str = wire(STRING)
     error_code: int = wire(INT16)
@@ -182,7 +159,7 @@ class CreatePartitionsTopicResult(Structure):
 
 @structure
 class CreatePartitionsResponse(Response):
-    """What became of each topic."""
+    """The answer to `CreatePartitionsRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     results: tuple[CreatePartitionsTopicResult, ...] = wire(array(CreatePartitionsTopicResult))
@@ -190,14 +167,14 @@ class CreatePartitionsResponse(Response):
 
 @structure
 class CreatePartitionsAssignment(Structure):
-    """The nodes of one new partition."""
+    """The new partition assignments."""
 
     broker_ids: tuple[int, ...] = wire(array(INT32))
 
 
 @structure
 class CreatePartitionsTopic(Structure):
-    """One topic; `count` is the number of its partitions afterwards, null `assignments` leave the nodes to Kafka."""
+    """Each topic that we want to create new partitions inside."""
 
     name: str = wire(STRING)
     count: int = wire(INT32)
@@ -206,7 +183,9 @@ class CreatePartitionsTopic(Structure):
 
 @structure
 class CreatePartitionsRequest(Request[CreatePartitionsResponse]):
-    """Adds partitions; `validate_only` looks whether they could be added."""
+    """Adds partitions until there are `count`; null `assignments` leave the nodes to Kafka, and `validate_only` looks
+    whether they could be added.
+    """
 
     API_KEY = 37
     MIN_VERSION = 0

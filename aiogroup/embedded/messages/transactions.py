@@ -1,5 +1,8 @@
-"""Transactions: AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit (28), DescribeTransactions
-(65), ListTransactions (66)."""
+"""AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit (28), DescribeTransactions (65),
+ListTransactions (66).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from aiogroup._core.protocol.schema import (
 
 @structure
 class AddPartitionsToTxnPartitionResult(Structure):
-    """What became of one partition."""
+    """The results for each partition."""
 
     partition_index: int = wire(INT32)
     partition_error_code: int = wire(INT16)
@@ -28,7 +31,7 @@ class AddPartitionsToTxnPartitionResult(Structure):
 
 @structure
 class AddPartitionsToTxnTopicResult(Structure):
-    """One topic."""
+    """The results for each topic."""
 
     name: str = wire(STRING)
     results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = wire(array(AddPartitionsToTxnPartitionResult))
@@ -36,7 +39,7 @@ class AddPartitionsToTxnTopicResult(Structure):
 
 @structure
 class AddPartitionsToTxnResponse(Response):
-    """What became of each partition."""
+    """The answer to `AddPartitionsToTxnRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     results_by_topic: tuple[AddPartitionsToTxnTopicResult, ...] = wire(array(AddPartitionsToTxnTopicResult))
@@ -44,7 +47,7 @@ class AddPartitionsToTxnResponse(Response):
 
 @structure
 class AddPartitionsToTxnTopic(Structure):
-    """Partitions of one topic."""
+    """The partitions to add to the transaction."""
 
     name: str = wire(STRING)
     partitions: tuple[int, ...] = wire(array(INT32))
@@ -68,7 +71,7 @@ class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
 
 @structure
 class AddOffsetsToTxnResponse(Response):
-    """Whether the group is part of the transaction now."""
+    """The answer to `AddOffsetsToTxnRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -92,7 +95,7 @@ class AddOffsetsToTxnRequest(Request[AddOffsetsToTxnResponse]):
 
 @structure
 class EndTxnResponse(Response):
-    """Whether the transaction ends."""
+    """The answer to `EndTxnRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -116,7 +119,7 @@ class EndTxnRequest(Request[EndTxnResponse]):
 
 @structure
 class TxnOffsetCommitResponsePartition(Structure):
-    """What became of one partition's offset."""
+    """The responses for each partition in the topic."""
 
     partition_index: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -124,7 +127,7 @@ class TxnOffsetCommitResponsePartition(Structure):
 
 @structure
 class TxnOffsetCommitResponseTopic(Structure):
-    """One topic."""
+    """The responses for each topic."""
 
     name: str = wire(STRING)
     partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(array(TxnOffsetCommitResponsePartition))
@@ -132,7 +135,7 @@ class TxnOffsetCommitResponseTopic(Structure):
 
 @structure
 class TxnOffsetCommitResponse(Response):
-    """What became of each offset."""
+    """The answer to `TxnOffsetCommitRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire(array(TxnOffsetCommitResponseTopic))
@@ -140,7 +143,7 @@ class TxnOffsetCommitResponse(Response):
 
 @structure
 class TxnOffsetCommitRequestPartition(Structure):
-    """One partition and its offset."""
+    """The partitions inside the topic that we want to commit offsets for."""
 
     partition_index: int = wire(INT32)
     committed_offset: int = wire(INT64)
@@ -150,7 +153,7 @@ class TxnOffsetCommitRequestPartition(Structure):
 
 @structure
 class TxnOffsetCommitRequestTopic(Structure):
-    """One topic."""
+    """Each topic that we want to commit offsets for."""
 
     name: str = wire(STRING)
     partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(array(TxnOffsetCommitRequestPartition))
@@ -178,7 +181,9 @@ class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
 
 @structure
 class TransactionTopic(Structure):
-    """Partitions of one topic."""
+    """The set of partitions included in the current transaction (if active). When a transaction is preparing to commit
+    or abort, this will include only partitions which do not have markers.
+    """
 
     topic: str = wire(STRING)
     partitions: tuple[int, ...] = wire(array(INT32))
@@ -186,7 +191,7 @@ class TransactionTopic(Structure):
 
 @structure
 class TransactionState(Structure):
-    """One transactional id; `transaction_start_time_ms` is -1 while nothing is under way."""
+    """The current state of the transaction."""
 
     error_code: int = wire(INT16)
     transactional_id: str = wire(STRING)
@@ -200,7 +205,7 @@ class TransactionState(Structure):
 
 @structure
 class DescribeTransactionsResponse(Response):
-    """The state of each transactional id."""
+    """The answer to `DescribeTransactionsRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     transaction_states: tuple[TransactionState, ...] = wire(array(TransactionState))
@@ -208,7 +213,7 @@ class DescribeTransactionsResponse(Response):
 
 @structure
 class DescribeTransactionsRequest(Request[DescribeTransactionsResponse]):
-    """Asks for the state of transactional ids (KIP-664)."""
+    """Asks for the state of transactional ids (KIP-664); the start is -1 while nothing is under way."""
 
     API_KEY = 65
     MIN_VERSION = 0
@@ -221,7 +226,7 @@ class DescribeTransactionsRequest(Request[DescribeTransactionsResponse]):
 
 @structure
 class ListedTransaction(Structure):
-    """One transactional id."""
+    """The current state of the transaction for the transactional id."""
 
     transactional_id: str = wire(STRING)
     producer_id: int = wire(INT64)
@@ -230,7 +235,7 @@ class ListedTransaction(Structure):
 
 @structure
 class ListTransactionsResponse(Response):
-    """The transactional ids of the node that was asked."""
+    """The answer to `ListTransactionsRequest`."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -240,7 +245,7 @@ class ListTransactionsResponse(Response):
 
 @structure
 class ListTransactionsRequest(Request[ListTransactionsResponse]):
-    """Asks for transactional ids (KIP-664); empty filters let all pass."""
+    """Asks one node for transactional ids (KIP-664); empty filters let all pass."""
 
     API_KEY = 66
     MIN_VERSION = 0

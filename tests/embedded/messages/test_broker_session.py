@@ -14,12 +14,11 @@ from aiogroup.embedded.messages.framing import decode, encode_answer
 from aiogroup.embedded.messages.produce import ProduceRequest
 from aiogroup.embedded.messages.ranges import LATER, RANGES, REFUSED_PRODUCE
 from tests.protocol.protocol_golden import GOLDEN
-from tests.support.any_version import decode_any_response, encode_any_request
+from tests.support.any_version import decode_any_response, encode_any_request, ranges_of
+from tests.support.brokers_differ import HIGHER_VERSIONS
 
 ALL = {**RANGES, **LATER}
 BY_NAME = {request.api_name(): request for request in ALL}
-FIRST_TRANSACTIONS_ONLY = {"AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 5}
-"""Kafka's highest versions of what is offered for the first protocol of transactions alone."""
 UNKNOWN_VERSION = 99
 
 
@@ -62,9 +61,9 @@ def test_an_exchange_is_read_and_written_again(request_type) -> None:
 
 def test_the_ranges_are_those_of_the_real_broker() -> None:
     _, answered = exchanges()["ApiVersions", 4]
-    real = decode_any_response(ApiVersionsRequest, 4, answered)[1].ranges()
+    real = ranges_of(decode_any_response(ApiVersionsRequest, 4, answered)[1])
     for request, (lowest, highest) in ALL.items():
-        offered = lowest, FIRST_TRANSACTIONS_ONLY.get(request.api_name(), highest)
+        offered = lowest, HIGHER_VERSIONS.get(request.api_name(), highest)
         assert real[request.API_KEY] == offered, request.api_name()
     assert list(real) == sorted(real), "in the order of the keys"
     assert RANGES[ProduceRequest][0] == 0

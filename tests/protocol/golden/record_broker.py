@@ -173,7 +173,10 @@ def main() -> None:
     # Version 99 is answered in version 0 with error 35 and the ranges (KIP-511).
     unknown = struct.pack(">hhih", 18, 99, 1, -1) + b"\0\0\0\0"
     link.keep("ApiVersions", 99, unknown, link.exchange(unknown))
-    link.ranges = link.ask(ApiVersionsRequest("golden", "1.0"), 99).ranges()
+    link.ranges = {
+        each.api_key: (each.min_version, each.max_version)
+        for each in link.ask(ApiVersionsRequest("golden", "1.0"), 99).api_keys
+    }
     topic = link.ask(MetadataRequest((MetadataRequestTopic(name=TOPIC),)), 99).topics[0]
     for level in range(19):
         session(link, level, topic.topic_id)

@@ -8,24 +8,19 @@ once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from aiogroup._core.fetching.asking.remedies import FetchRemedy, fetch_remedy_for
-from aiogroup._core.fetching.asking.sessions import Asked, FetchSession
-from aiogroup._core.fetching.lane import Lane
+from aiogroup._core.fetching.asking.sessions import Asked
 from aiogroup._core.fetching.partition import Partition
-from aiogroup._core.fetching.records.decode import PartitionDecoder
-from aiogroup._core.fetching.records.extent import extent_of
-from aiogroup._core.fetching.target import PREFERRED_REPLICA_MS
-from aiogroup._core.protocol.messages.fetch import FetchResponse, PartitionData
+from aiogroup._core.fetching.records.decode import Acknowledge, DecodeSettings
+from aiogroup._core.native import extent
+from aiogroup._core.offsets.ledger import Ledger
+from aiogroup._core.protocol.messages.fetch import PartitionData
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import RecordTooLargeError
-from aiogroup.structs import TopicPartition
 
-__all__ = ["MakeDecoder", "Taken", "ask_for_whole", "by_partition", "is_out_of_range", "standing_alone", "take"]
-
-MakeDecoder: TypeAlias = Callable[[Lane, bytes | memoryview, int, Sequence[tuple[int, int]]], PartitionDecoder]
-"""(lane, records, offset of the first one that is wanted, aborted transactions) -> what decodes them."""
+__all__ = ["Taken", "ask_for_whole", "is_out_of_range", "standing_alone", "take"]
 
 ALONE_SHARE: Final = 0.9
 """Records that are at least this share of the buffer that they keep in memory are not copied."""
@@ -53,20 +48,15 @@ class Taken(NamedTuple):
 _BUFFERED: Final = Taken(is_current=True, is_buffered=True)
 
 
-def by_partition(response: FetchResponse, session: FetchSession) -> tuple[dict[TopicPartition, PartitionData], int]:
-    """What the answer says about each partition that it names, and the bytes of all their records."""
-    found, size_bytes = {}, 0
-    for topic in response.responses:
-        name = topic.topic or session.name_of(topic.topic_id)
-        for data in topic.partitions:
-            found[TopicPartition(name, data.partition_index)] = data
-            size_bytes += len(data.records or b"")
-    return found, size_bytes
-
-
-def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, make_decoder: MakeDecoder) -> Taken:
+def take(
+    asked: Asked,
+    data: PartitionData,
+    received_at_ms: int,
+    settings: DecodeSettings,
+    acknowledge: Callable[[Ledger], Acknowledge],
+) -> Taken:
     """Note in the lane what the answer reports, and buffer its records."""
-    target = lane.target
+    lane, target = asked.lane, asked.lane.target
     is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)
     if data.error_code:
         remedy = fetch_remedy_for(data.error_code)
@@ -85,8 +75,7 @@ def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, mak
     log.received_at_ms = received_at_ms
     names_replica = data.preferred_read_replica >= 0
     if names_replica:
-        target.preferred_replica = data.preferred_read_replica
-        target.preferred_until_ms = received_at_ms + PREFERRED_REPLICA_MS
+        target.prefer(data.preferred_read_replica, received_at_ms)
     if not data.records:
         if not target.batch_bytes:  # otherwise the answer may have had no space for the long batch
             lane.heal()
@@ -95,16 +84,13 @@ def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, mak
     if data.aborted_transactions:
         aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions]
     records = standing_alone(data.records)
-    decoder = make_decoder(lane, records, asked.fetch_offset, aborted)
+    decoder = lane.decoder(records, asked.fetch_offset, aborted, settings, acknowledge)
     if decoder.incomplete_batch_bytes:
         return Taken(is_current, names_replica=names_replica, incomplete_bytes=decoder.incomplete_batch_bytes)
-    lane.heal()
-    extent = extent_of(records, asked.fetch_offset)
-    is_broken = extent.end is None
-    if target.is_halted is not is_broken:
-        target.is_halted = is_broken
-    target.offset = asked.fetch_offset if extent.end is None else extent.end
-    lane.put(decoder, extent.epochs)
+    end, epochs = extent(records, asked.fetch_offset)
+    target.fetched(end)
+    lane.error = None
+    lane.put(decoder, epochs)
     return Taken(is_current, names_replica=True, is_buffered=True) if names_replica else _BUFFERED
 
 
@@ -120,7 +106,7 @@ def ask_for_whole(
     """
     lane = asked.lane
     is_again = lane.target.batch_bytes > 0
-    lane.target.batch_bytes = batch_bytes
+    lane.target.was_cut_off(batch_bytes)
     if not is_again:
         return None
     setting = config.max_partition_fetch_bytes
@@ -128,7 +114,7 @@ def ask_for_whole(
         f"its batch says that it takes {batch_bytes} bytes, and {received_bytes} of them came although "
         f"{asked.max_bytes} were asked for (max_partition_fetch_bytes={setting}, raised where a batch needs more)"
     )
-    lane.target.error = why
+    lane.target.failed(why)
     lane.back_off(now_ms, config)
     if lane.target.failures_count > 1:  # the first time, other partitions may have filled the answer
         lane.fail(RecordTooLargeError(lane.tp, asked.fetch_offset, batch_bytes, why))

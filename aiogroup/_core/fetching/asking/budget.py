@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from aiogroup._core.fetching.asking.planner import RESPONSE_FLOOR_BYTES
-from aiogroup._core.fetching.lane import Lane, LaneTally
+from aiogroup._core.fetching.assignment import LaneTable
+from aiogroup._core.fetching.lane import Lane
 
 __all__ = ["FetchBudget"]
 
@@ -21,24 +21,27 @@ class FetchBudget:
     so far.
     """
 
-    def __init__(self, tally: LaneTally, bound_bytes: int, max_partition_fetch_bytes: int) -> None:
+    def __init__(self, lanes: LaneTable[Lane], bound_bytes: int, max_partition_fetch_bytes: int) -> None:
         self.largest_bytes = min(max_partition_fetch_bytes, bound_bytes // 16)
-        self._tally = tally
+        self._lanes = lanes
+        self.tally = lanes.tally
         self._bound_bytes = bound_bytes
 
-    def look(self, lanes: Iterable[Lane]) -> None:
+    def look(self) -> None:
         """Decide whether lanes whose records are waited for cannot be fetched within the bound: then only these are
         fetched.
         """
-        tally = self._tally
+        tally = self.tally
         is_narrow = tally.needs_records and self._left_bytes() + tally.in_flight_bytes < self._least_bytes
         if is_narrow is not tally.is_narrow:
             tally.is_narrow = is_narrow
-            tally.touched |= dict.fromkeys(each.tp for each in lanes)
+            tally.touch(each.tp for each in self._lanes)
 
     def share_bytes(self, waiting_count: int) -> int:
         """The bytes that are free for one of `waiting_count` brokers."""
-        free_bytes = self._free_bytes()
+        free_bytes = self._left_bytes()
+        if free_bytes < self.largest_bytes or free_bytes < RESPONSE_FLOOR_BYTES:
+            free_bytes = self._freed_bytes()
         if waiting_count <= 1:
             return free_bytes
         return max(free_bytes // waiting_count, min(free_bytes, self._least_bytes))
@@ -47,25 +50,23 @@ class FetchBudget:
     def _least_bytes(self) -> int:
         return max(RESPONSE_FLOOR_BYTES, self.largest_bytes)
 
-    def _free_bytes(self) -> int:
-        free_bytes = self._left_bytes()
-        if free_bytes >= self.largest_bytes and free_bytes >= RESPONSE_FLOOR_BYTES:
-            return free_bytes
-        # The buffers of paused partitions must not starve the others: they are dropped, and fetched again after a
-        # resume.
-        for lane in tuple(self._tally.turns):
+    def _freed_bytes(self) -> int:
+        """The buffers of paused partitions must not starve the others: they are dropped, and fetched again after a
+        resume.
+        """
+        for lane in tuple(self.tally.turns):
             if lane.is_paused and lane.buffer.pieces:
                 lane.drop_buffer()
         free_bytes = self._left_bytes()
-        if self._tally.is_narrow:  # a merge or a request waits for a record, and gets it in spite of the bound
+        if self.tally.is_narrow:  # a merge or a request waits for a record, and gets it in spite of the bound
             return max(free_bytes, self._least_bytes)
-        return free_bytes if free_bytes >= self.largest_bytes or not self._tally.held_bytes else 0
+        return free_bytes if free_bytes >= self.largest_bytes or not self.tally.held_bytes else 0
 
     def _left_bytes(self) -> int:
         """The bytes of the bound that are left. A part of it is reserved for decoding: otherwise fetched bytes would
         leave no memory to decompress them.
         """
-        bound, tally = self._bound_bytes, self._tally
+        bound, tally = self._bound_bytes, self.tally
         if not tally.held_bytes:
             return bound
         return bound - tally.fetched_bytes - tally.in_flight_bytes - max(tally.decoded_bytes, bound // DECODED_DIVISOR)

@@ -67,6 +67,16 @@ class FetchPlan(NamedTuple):
     is_blocked: bool = False
 
 
+class _Place(NamedTuple):
+    """Where a lane is fetched, by this snapshot of the cluster."""
+
+    node_id: int
+    broker: BrokerPlan
+    cluster: Cluster
+    leader_epoch: int
+    is_preferred: bool
+
+
 def node_for(lane: Lane, cluster: Cluster, now_ms: int) -> int:
     """The broker to read from: the preferred replica until its time ends (KIP-392), otherwise the leader; -1 if
     unknown.
@@ -75,7 +85,7 @@ def node_for(lane: Lane, cluster: Cluster, now_ms: int) -> int:
     if target.preferred_replica != UNKNOWN:
         if now_ms < target.preferred_until_ms and target.preferred_replica in cluster.brokers:
             return target.preferred_replica
-        target.preferred_replica = UNKNOWN
+        target.prefer_leader()
     return cluster.leader(lane.tp)
 
 
@@ -87,7 +97,7 @@ class Planner:
         self._config = config
         self._cluster: Cluster | None = None
         self._brokers: dict[int, BrokerPlan] = {}
-        self._nodes: dict[TopicPartition, int] = {}
+        self._places: dict[TopicPartition, _Place] = {}
         self._due: dict[TopicPartition, int] = {}  # when a lane must be planned again although nothing touched it
         self._due_heap: list[tuple[int, TopicPartition]] = []
 
@@ -111,14 +121,17 @@ class Planner:
         """The partitions at this broker that a seek moved and that no request has named since."""
         wanted = self.broker(node_id).session.wanted
         return {
-            tp: wanted[tp] for tp in self._assignment.tally.moved if tp in wanted and self._nodes.get(tp) == node_id
+            tp: wanted[tp]
+            for tp in self._assignment.tally.moved
+            if tp in wanted and (place := self._places.get(tp)) is not None and place.node_id == node_id
         }
 
     def is_at(self, node_id: int, tp: TopicPartition, asked: Asked) -> bool:
         """Whether this broker's answer about the lane is still of use, wherever the position is now."""
-        if self._assignment.get(tp) is not asked.lane or self._nodes.get(tp) != node_id:
+        place, lane, topic_id = self._places.get(tp), asked.lane, asked.topic_id
+        if place is None or place.node_id != node_id or self._assignment.get(tp) is not lane:
             return False
-        return asked.topic_id in (asked.lane.topic_id, ZERO_UUID)
+        return topic_id is lane.topic_id or topic_id in (lane.topic_id, ZERO_UUID)
 
     def heard_at_ms(self, lane: Lane) -> int | None:
         """When the partition's end was last known: by an answer that names it, or by a session's answer without news of
@@ -133,11 +146,12 @@ class Planner:
         return self._or_no_news(lane, lane.log.received_at_ms)
 
     def _or_no_news(self, lane: Lane, at_ms: int | None) -> int | None:
-        broker = self._brokers.get(self._nodes.get(lane.tp, UNKNOWN))
-        if at_ms is None or broker is None or broker.answered_at_ms is None:
+        place = self._places.get(lane.tp)
+        if at_ms is None or place is None or place.broker.answered_at_ms is None:
             return at_ms
+        broker = place.broker
         is_silent = lane.tp in broker.session.held and lane.tp not in broker.named
-        return max(at_ms, broker.answered_at_ms) if is_silent else at_ms
+        return max(at_ms, place.broker.answered_at_ms) if is_silent else at_ms
 
     @property
     def wake_at_ms(self) -> int | None:
@@ -154,14 +168,14 @@ class Planner:
                 tally.touched[tp] = None
         if cluster is not self._cluster:
             self._cluster = cluster
-            tally.touched |= {each.tp: None for each in self._assignment}
+            tally.touch(each.tp for each in self._assignment)
         touched, tally.touched = tally.touched, {}
         for tp in touched:
             self._plan_lane(tp, cluster, now_ms)
 
     def next_fetch(self, node_id: int, free_bytes: int) -> FetchPlan:
         """The next request to `node_id`, given that `free_bytes` of the buffers' bound are left."""
-        broker, config = self.broker(node_id), self._config
+        broker, config = self._brokers.get(node_id) or self.broker(node_id), self._config
         wanted_count, full_count = len(broker.session.wanted), len(broker.full)
         max_bytes = min(config.fetch_max_bytes, free_bytes)
         if max_bytes < min(RESPONSE_FLOOR_BYTES, config.fetch_max_bytes):
@@ -171,29 +185,58 @@ class Planner:
         return FetchPlan(max_bytes if wanted_count else 0, full_count)
 
     def _plan_lane(self, tp: TopicPartition, cluster: Cluster, now_ms: int) -> None:
-        lane = self._assignment.get(tp)
-        node_id = None if lane is None else node_for(lane, cluster, now_ms)
-        former_id = self._nodes.get(tp)
-        if former_id is not None:
-            broker = self._brokers[former_id]
-            broker.full.discard(tp)
-            broker.large.pop(tp, None)
-            if former_id != node_id:
-                broker.session.drop(tp)
-                broker.partitions.discard(tp)
-                del self._nodes[tp]
-        if lane is None or node_id is None:
+        lane, place, tally = self._assignment.get(tp), self._places.get(tp), self._assignment.tally
+        if place is not None:
+            place.broker.full.discard(tp)
+            place.broker.large.pop(tp, None)
+        if lane is None:
+            self._leave(tp, place)
             self._due.pop(tp, None)
             return
-        self._nodes[tp] = node_id
+        target = lane.target
+        if place is None or place.cluster is not cluster or place.is_preferred or target.preferred_replica != UNKNOWN:
+            place = self._find_place(lane, place, cluster, now_ms)
+        broker, session, most_bytes = place.broker, place.broker.session, self._config.max_partition_fetch_bytes
+        if target.backoff_until_ms > now_ms or self._due or target.preferred_replica != UNKNOWN:
+            self._note_due(lane, now_ms)
+        if tally.enough_count or target.most_bytes:
+            most_bytes = self._most_bytes(lane, broker)
+        is_fetched = lane.is_fetched and not (target.is_halted or now_ms < target.backoff_until_ms)
+        if not is_fetched or (lane.bars and lane.is_paused):
+            session.drop(tp)
+            return
+        full_bytes = target.most_bytes or FETCHES_AHEAD * most_bytes
+        is_bounded = tally.is_narrow or tally.enough_count > 0
+        lane.is_left_out = lane.buffer.fetched_bytes >= full_bytes or (is_bounded and lane.has_enough)
+        if lane.is_left_out:
+            broker.full.add(tp)
+            session.drop(tp)
+            return
+        if target.batch_bytes:
+            broker.large[tp] = target.batch_bytes
+            most_bytes = max(most_bytes, target.batch_bytes)
+        if lane.topic_id is None:
+            lane.topic_id = cluster.topic_id(tp.topic)
+        topic_id = lane.topic_id or ZERO_UUID
+        session.want(tp, Asked(lane, target.changes_count, topic_id, place.leader_epoch, target.offset, most_bytes))
+
+    def _find_place(self, lane: Lane, former: _Place | None, cluster: Cluster, now_ms: int) -> _Place:
+        tp, node_id, info = lane.tp, node_for(lane, cluster, now_ms), cluster.partition(lane.tp)
+        if former is not None and former.node_id != node_id:
+            self._leave(tp, former)
         broker = self.broker(node_id)
         broker.partitions.add(tp)
-        self._note_due(lane, now_ms)
-        partition_bytes = self._partition_bytes(lane, broker)
-        if self._is_asked_for(lane, broker, partition_bytes, now_ms):
-            self._ask(lane, broker, partition_bytes, cluster)
-        else:
-            broker.session.drop(tp)
+        # KIP-320: a broker that knows a newer or an older leader than we do refuses instead of answering.
+        epoch = UNKNOWN if info is None else info.leader_epoch
+        place = _Place(node_id, broker, cluster, epoch, lane.target.preferred_replica != UNKNOWN)
+        self._places[tp] = place
+        return place
+
+    def _leave(self, tp: TopicPartition, place: _Place | None) -> None:
+        if place is not None:
+            place.broker.session.drop(tp)
+            place.broker.partitions.discard(tp)
+            del self._places[tp]
 
     def _note_due(self, lane: Lane, now_ms: int) -> None:
         at_ms = lane.target.backoff_until_ms
@@ -207,18 +250,7 @@ class Planner:
             self._due[lane.tp] = at_ms
             heapq.heappush(self._due_heap, (at_ms, lane.tp))
 
-    def _is_asked_for(self, lane: Lane, broker: BrokerPlan, partition_bytes: int, now_ms: int) -> bool:
-        if not lane.is_fetched or lane.is_paused or lane.target.is_halted:
-            return False
-        if now_ms < lane.target.backoff_until_ms:
-            return False
-        full_bytes = lane.target.most_bytes or FETCHES_AHEAD * partition_bytes
-        lane.is_left_out = lane.buffer.fetched_bytes >= full_bytes or lane.has_enough
-        if lane.is_left_out:
-            broker.full.add(lane.tp)
-        return not lane.is_left_out
-
-    def _partition_bytes(self, lane: Lane, broker: BrokerPlan) -> int:
+    def _most_bytes(self, lane: Lane, broker: BrokerPlan) -> int:
         """The most bytes of a partition per answer. A merge needs records of all partitions, so one answer should hold
         some of each.
 
@@ -231,15 +263,3 @@ class Planner:
         room_bytes = config.max_buffered_bytes // (4 * max(1, len(self._assignment)))
         share_bytes = min(room_bytes, config.fetch_max_bytes // max(1, len(broker.partitions)))
         return min(most_bytes, max(share_bytes, 2 * tally.batch_bytes, SHARE_FLOOR_BYTES))
-
-    def _ask(self, lane: Lane, broker: BrokerPlan, partition_bytes: int, cluster: Cluster) -> None:
-        tp, info = lane.tp, cluster.partition(lane.tp)
-        if lane.topic_id is None:
-            lane.topic_id = cluster.topic_id(tp.topic)
-        topic_id = lane.topic_id or ZERO_UUID
-        if lane.target.batch_bytes:
-            broker.large[tp] = lane.target.batch_bytes
-        max_bytes = max(partition_bytes, lane.target.batch_bytes)
-        # KIP-320: a broker that knows a newer or an older leader than we do refuses instead of answering.
-        epoch = UNKNOWN if info is None else info.leader_epoch
-        broker.session.want(tp, Asked(lane, lane.target.changes_count, topic_id, epoch, lane.target.offset, max_bytes))

@@ -19,10 +19,9 @@ from uuid import UUID
 from aiogroup._core.fetching.lane import Lane
 from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup._core.protocol.compiler import maker
+from aiogroup._core.protocol.constants import NO_HIGH_WATERMARK, NO_REPLICA
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.fetch import (
-    MAX_INT64,
-    NO_REPLICA,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -60,10 +59,6 @@ class Asked(NamedTuple):
     leader_epoch: int
     fetch_offset: int
     max_bytes: int
-
-    def is_same_log(self, other: Asked) -> bool:
-        is_same_id = self.topic_id is other.topic_id or self.topic_id == other.topic_id
-        return is_same_id and self.lane is other.lane
 
 
 class SessionRequest(NamedTuple):
@@ -104,7 +99,8 @@ class FetchSession:
         self._epoch = OPENING
         self._has_ids = True
         self._without_id: set[TopicPartition] = set()
-        self._names: dict[UUID, str] = {}
+        self.names: dict[UUID, str] = {}
+        """The topics by the ids that they were asked for by."""
         self._changed: dict[TopicPartition, None] = {}
         self._missed: set[TopicPartition] = set()
 
@@ -123,7 +119,7 @@ class FetchSession:
         if asked.topic_id == ZERO_UUID:
             self._without_id.add(tp)
         else:
-            self._names[asked.topic_id] = tp.topic
+            self.names[asked.topic_id] = tp.topic
 
     def drop(self, tp: TopicPartition) -> None:
         """Ask for it no more."""
@@ -137,14 +133,10 @@ class FetchSession:
         """
         self._missed.add(tp)
 
-    def name_of(self, topic_id: UUID) -> str:
-        """The topic's name; "" if it was never asked for by this id."""
-        return self._names.get(topic_id, "")
-
     def begin(self) -> SessionRequest:
         """The next request."""
         has_ids, request = not self._without_id, None
-        if self.is_open and has_ids is self._has_ids and self._missed.isdisjoint(self.wanted):
+        if self._epoch != OPENING and has_ids is self._has_ids and self._missed.isdisjoint(self.wanted):
             request = self._difference(has_ids)
         if request is None:
             request = self._full(has_ids)
@@ -155,7 +147,7 @@ class FetchSession:
     def _full(self, has_ids: bool) -> SessionRequest:
         self._epoch = OPENING
         self._has_ids = has_ids
-        self._names = {each.topic_id: tp.topic for tp, each in self.wanted.items()}
+        self.names = {each.topic_id: tp.topic for tp, each in self.wanted.items()}
         self.held = dict(self.wanted)
         return SessionRequest(self._session_id, OPENING, self.held, {}, has_ids)
 
@@ -167,7 +159,9 @@ class FetchSession:
         for tp in self._changed:
             wanted, held = self.wanted.get(tp), self.held.pop(tp, None)
             if wanted is not None:
-                if held is not None and not wanted.is_same_log(held):
+                if held is not None and wanted.lane is not held.lane:
+                    return None
+                if held is not None and wanted.topic_id is not held.topic_id and wanted.topic_id != held.topic_id:
                     return None
                 self.held[tp] = wanted
                 if held is None or wanted[2:] != held[2:]:
@@ -176,8 +170,8 @@ class FetchSession:
                 forgotten[tp] = held.topic_id
         return SessionRequest(self._session_id, self._epoch, partitions, forgotten, has_ids)
 
-    def answered(self, error_code: int, session_id: int, named: Collection[TopicPartition]) -> None:
-        """Note what the answer says about the session, and which partitions it names
+    def answered(self, error_code: int, session_id: int, named: Collection[TopicPartition]) -> bool:
+        """Note what the answer says about the session, and which partitions it names. Returns whether it is open
         (FetchSessionHandler.handleResponse).
         """
         epoch, self._epoch = self._epoch, OPENING
@@ -187,6 +181,7 @@ class FetchSession:
             self._session_id = session_id
             if all(map(self.held.__contains__, named)) and (epoch != OPENING or len(named) == len(self.held)):
                 self._epoch = epoch_after(epoch)
+        return self._epoch != OPENING
 
     def lost(self) -> None:
         """No answer came, so it is not known whether the broker got the request."""
@@ -208,9 +203,14 @@ class FetchSession:
 
 def request_for(begun: SessionRequest, config: ConsumerConfig, *, max_bytes: int, max_wait_ms: int) -> FetchRequest:
     """The Fetch request to send."""
+    if len(begun.partitions) == 1:  # at the head, where records come one by one
+        ((tp, asked),) = begun.partitions.items()
+        topics: tuple[FetchTopic, ...] = (_make_topic(tp.topic, asked.topic_id, (_partition(tp, asked),)),)
+    else:
+        topics = _topics(begun.partitions)
     request: FetchRequest = _make_request(
         None, -1, NO_REPLICA, max_wait_ms, config.fetch_min_bytes, max_bytes, int(config.read_committed),
-        begun.session_id, begun.session_epoch, _topics(begun.partitions),
+        begun.session_id, begun.session_epoch, topics,
         _forgotten(begun.forgotten) if begun.forgotten else (), config.client_rack or "",
     )  # fmt: skip
     return request
@@ -218,9 +218,6 @@ def request_for(begun: SessionRequest, config: ConsumerConfig, *, max_bytes: int
 
 def _topics(partitions: dict[TopicPartition, Asked]) -> tuple[FetchTopic, ...]:
     """Only neighbours are grouped: the broker fills its answer in this order (FetchRequest.forConsumer)."""
-    if len(partitions) == 1:  # at the head, where records come one by one
-        ((tp, asked),) = partitions.items()
-        return (_make_topic(tp.topic, asked.topic_id, (_partition(tp, asked),)),)
     grouped = groupby(partitions.items(), key=lambda each: (each[0].topic, each[1].topic_id))
     return tuple(
         FetchTopic(topic, topic_id, tuple(_partition(tp, asked) for tp, asked in group))
@@ -230,7 +227,7 @@ def _topics(partitions: dict[TopicPartition, Asked]) -> tuple[FetchTopic, ...]:
 
 def _partition(tp: TopicPartition, asked: Asked) -> FetchPartition:
     partition: FetchPartition = _make_partition(
-        tp.partition, asked.leader_epoch, asked.fetch_offset, -1, -1, asked.max_bytes, ZERO_UUID, MAX_INT64
+        tp.partition, asked.leader_epoch, asked.fetch_offset, -1, -1, asked.max_bytes, ZERO_UUID, NO_HIGH_WATERMARK
     )
     return partition
 

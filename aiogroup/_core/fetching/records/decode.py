@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from aiogroup._core.native import Reader
     from aiogroup.structs import TopicPartition
 
-__all__ = ["DecodeSettings", "PartitionDecoder", "PassedOver"]
+__all__ = ["Acknowledge", "DecodeSettings", "PartitionDecoder", "PassedOver"]
 
+Acknowledge: TypeAlias = Callable[[Record], None]
+"""What `record.ack()` calls."""
 Deserializer: TypeAlias = Callable[[bytes], Any]
 
 SLICE_BYTES: Final = 1024 * 1024
@@ -138,7 +140,7 @@ class PartitionDecoder:
         fetch_offset: int,
         aborted: Sequence[tuple[int, int]],
         settings: DecodeSettings,
-        acknowledge: Callable[[Record], None],
+        acknowledge: Acknowledge,
     ) -> None:
         self.next_offset = fetch_offset
         self._tp = tp
@@ -156,7 +158,13 @@ class PartitionDecoder:
         self._poison: _Poison | None = None
         self.first_batch_bytes = self.incomplete_batch_bytes = self.slice_bytes = 0
         self._record_bytes = 1  # the average size of one record
-        self._measure_first_batch()
+        if self._data:
+            try:
+                self.first_batch_bytes = batches.frame_bytes(self._data, 0, settings.max_batch_bytes)
+            except BatchError:
+                return  # the first call finds it again, and raises it
+            if self.first_batch_bytes > len(self._data):
+                self.incomplete_batch_bytes = self.first_batch_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -296,17 +304,6 @@ class PartitionDecoder:
         return True
 
     # Between batches.
-
-    def _measure_first_batch(self) -> None:
-        if not self._data:
-            return
-        try:
-            size = batches.frame_bytes(self._data, 0, self._settings.max_batch_bytes)
-        except BatchError:
-            return  # the first call finds it again, and raises it
-        self.first_batch_bytes = size
-        if size > len(self._data):
-            self.incomplete_batch_bytes = size
 
     def _find_batch(self) -> None:
         """Go to the next batch with records to deliver. Afterwards there is such a batch, or poison, or the end of the

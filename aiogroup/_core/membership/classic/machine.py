@@ -8,15 +8,17 @@ from typing import Final, Protocol
 
 from aiogroup._core.cluster import Cluster
 from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.classic.forms import Forms
 from aiogroup._core.membership.classic.leadership import Leadership
 from aiogroup._core.membership.classic.requests import join_request, leave_request, sync_request
 from aiogroup._core.membership.identity import NO_GENERATION, Identity, NewMemberId
 from aiogroup._core.membership.member import MemberObserver
 from aiogroup._core.membership.remedies import FATAL_TO_HEARTBEATS, Remedy, Rpc, failure_of, mismatch_of, remedy_for
-from aiogroup._core.membership.settings import GroupSettings
+from aiogroup._core.membership.settings import GroupSettings, session_of
 from aiogroup._core.membership.states import ENDS, HEARTBEATING, MOVES, MemberState
 from aiogroup._core.protocol.consumer_protocol import read_assignment
 from aiogroup._core.protocol.errors import ErrorCode, lookup
+from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.values import dataclass
 from aiogroup.config import backoff_ms
@@ -97,6 +99,7 @@ class ClassicMembership:
         self.rejoin_why: f.Why | None = None
         self.failure: AiogroupError | None = None
         self.leadership = Leadership()
+        self.forms = Forms(settings)
         self.farewells: f.Outbox[LeaveGroupRequest] = f.Outbox()
         self._settings = settings
         self._offers = offers
@@ -123,6 +126,10 @@ class ClassicMembership:
                 self.rejoin_why = self.rejoin_why or fact.why
             case f.HandedOver():
                 self._on_handed_over()
+            case f.ApisAnswered():
+                if self.state is MemberState.JOINING and fact.identity == self.identity:
+                    self.forms.on_answer(fact.response)
+                    self._asked = False
             case f.JoinAnswered():
                 self._on_join(fact, now_ms)
             case f.AssignmentComputed():
@@ -147,6 +154,7 @@ class ClassicMembership:
                 self._on_news(Rpc.OFFSET_COMMIT, fact, now_ms)
             case f.CoordinatorGone():
                 self._new_member_id.on_coordinator_doubtful()
+                self.forms.on_coordinator_gone()
             case _:
                 self._on_application(fact)
         if self.rejoin_why is None:
@@ -168,7 +176,7 @@ class ClassicMembership:
             return f.Step(requests, effects, wake_at_ms=self._backoff.until_ms)
         if self._rejoin_at_ms is not None and now_ms >= self._rejoin_at_ms:
             self._rejoin_at_ms = None
-            held_back = f"{GROUP_REBALANCES}, held back for {self._settings.rejoin_delay_ms} ms"
+            held_back = f"{GROUP_REBALANCES}, held back for {self.forms.of(self.identity).rejoin_delay_ms} ms"
             self._want_round(f.Reason.GROUP, held_back)
         match self.state:
             case MemberState.UNJOINED if self.topics:
@@ -176,8 +184,7 @@ class ClassicMembership:
             case MemberState.STABLE if self.rejoin_why is not None or not self.identity.is_member:
                 effects += (self._prepare(self.rejoin_why or GENERATION_ENDED),)
             case MemberState.JOINING:
-                offers = self._offers.of(self.topics, self.claim)
-                requests += (join_request(self.identity, self._settings, offers, self._why_joining),)
+                requests += (self.forms.question(self.identity) or self._join(),)
                 self._asked = True
             case MemberState.SYNCING:
                 requests += (sync_request(self.identity, self._round.assignor, self._round.assignments),)
@@ -185,6 +192,11 @@ class ClassicMembership:
         if self.state is not MemberState.STABLE or self._rejoin_at_ms is not None:
             return f.Step(requests, effects, wake_at_ms=self._rejoin_at_ms)
         return f.Step(requests, effects + self._check_withheld(now_ms), wake_at_ms=self.leadership.check_at_ms)
+
+    def _join(self) -> JoinGroupRequest:
+        offers = self._offers.of(self.topics, self.claim)
+        form, settings = self.forms.of(self.identity), self._settings
+        return join_request(self.identity, form, settings.rebalance_timeout_ms, offers, self._why_joining)
 
     def _check_withheld(self, now_ms: int) -> tuple[f.Effect, ...]:
         """Partitions that the leader withheld stay unread if their owner never asks for the round that gives them away.
@@ -210,7 +222,7 @@ class ClassicMembership:
 
     @property
     def session(self) -> tuple[str, int]:
-        return self._settings.session_of(self.identity)
+        return session_of(self._settings, self.identity)
 
     @property
     def farewell(self) -> LeaveGroupRequest | None:
@@ -313,8 +325,6 @@ class ClassicMembership:
                 self.identity = self.identity.without_name()
                 if self.state in (MemberState.JOINING, MemberState.SYNCING):  # the request under way has the name in it
                     self._join_again("the coordinator knows no static members", 0, backoff=False)
-            case f.FormTold():  # a request that was made for the other form is dropped, since the identity differs
-                self.identity = self.identity.in_form(is_of_draft=fact.is_draft)
             case f.Failed():
                 self._fail(fact.error)
 
@@ -424,12 +434,12 @@ class ClassicMembership:
 
         The coordinator answers a static member that comes back with the assignment of its former self, also if its
         topics are others now (KIP-345). What is assigned to it and not subscribed to is read by nobody, nor is a topic
-        that no other member subscribes to. The draft's group has those topics wait for the next round. An assignment
-        that does not fit after a round that was asked for is the leader's fault, and one more would not mend it.
+        that no other member subscribes to. An assignment that does not fit after a round that was asked for is the
+        leader's fault, and one more would not mend it.
         """
         came_back, self._fit.came_back = self._fit.came_back and self.identity.is_static, False
         asked, self._fit.is_asked = self._fit.is_asked, False
-        if (self.identity.is_static and self.identity.is_of_draft) or self.rejoin_why is not None:
+        if not self.forms.of(self.identity).keeps_former_assignment or self.rejoin_why is not None:
             return
         if stray := assigned - self.topics:
             self._fit.is_asked = True
@@ -471,11 +481,11 @@ class ClassicMembership:
                 pass  # the coordinator moved, or is not ready: the task that asked looks it up and asks again
 
     def _on_group_rebalances(self, now_ms: int) -> None:
-        who = self.identity
-        if not who.is_static or who.is_of_draft or not self._settings.rejoin_delay_ms:
+        delay_ms = self.forms.of(self.identity).rejoin_delay_ms
+        if not delay_ms:
             self._want_round(f.Reason.GROUP, GROUP_REBALANCES)
         elif self._rejoin_at_ms is None:
-            self._rejoin_at_ms = now_ms + self._settings.rejoin_delay_ms
+            self._rejoin_at_ms = now_ms + delay_ms
 
     def _on_fenced(self, sent_by: Identity) -> None:
         """Another member has the static name. An answer that is about a member id given up before changes nothing.
@@ -524,4 +534,5 @@ class ClassicMembership:
 
     def _refuse(self, remedy: Remedy, code: int) -> None:
         offered = [name for name, _ in self._offers.of(self.topics, self.claim)]
-        self._fail(failure_of(remedy, code, self.identity, self._settings, offered))
+        session = self.forms.of(self.identity).announced_session
+        self._fail(failure_of(remedy, code, self.identity, session, offered))

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from aiogroup._core.membership.classic.forms import StaticForm
 from aiogroup._core.membership.identity import Identity
-from aiogroup._core.membership.settings import GroupSettings
 from aiogroup._core.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
@@ -43,20 +43,19 @@ NOTHING: Final = Held()
 
 
 def join_request(
-    who: Identity, settings: GroupSettings, subscriptions: Iterable[tuple[str, bytes]], why: str
+    who: Identity, form: StaticForm, rebalance_timeout_ms: int, subscriptions: Iterable[tuple[str, bytes]], why: str
 ) -> JoinGroupRequest:
-    counts_apart = who.is_static and who.is_of_draft
     return JoinGroupRequest(
         group_id=who.group_id,
-        session_timeout_ms=settings.announced_session_of(who)[1],
-        rebalance_timeout_ms=settings.rebalance_timeout_ms,
+        session_timeout_ms=form.announced_session[1],
+        rebalance_timeout_ms=rebalance_timeout_ms,
         member_id=who.member_id,
         group_instance_id=who.instance_id,
         protocol_type=PROTOCOL_TYPE,
         protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=blob) for name, blob in subscriptions),
         reason=why[:REASON_LENGTH],
-        registration_timeout_ms=settings.registration_timeout_ms if counts_apart else None,
-        expansion_timeout_ms=(settings.expansion_timeout_ms or None) if counts_apart else None,
+        registration_timeout_ms=form.registration_timeout_ms,
+        expansion_timeout_ms=form.expansion_timeout_ms,
     )
 
 

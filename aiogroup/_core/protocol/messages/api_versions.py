@@ -1,4 +1,7 @@
-"""ApiVersions (18): which requests a broker supports, in which versions; the first request on every connection."""
+"""ApiVersions (18).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,10 @@ from aiogroup._core.protocol.schema import (
     wire,
 )
 
-UNSUPPORTED_VERSION = 35
-
 
 @structure
 class ApiVersion(Structure):
-    """The versions of one API."""
+    """The APIs supported by the broker."""
 
     api_key: int = wire(INT16)
     min_version: int = wire(INT16)
@@ -30,25 +31,25 @@ class ApiVersion(Structure):
 
 @structure
 class SupportedFeatureKey(Structure):
-    """A feature the broker could turn on (KIP-584)."""
+    """Features supported by the broker. Note: in v0-v3, features with MinSupportedVersion = 0 are omitted."""
 
-    name: str = wire(STRING, since=3)
-    min_version: int = wire(INT16, since=3)
-    max_version: int = wire(INT16, since=3)
+    name: str = wire(STRING)
+    min_version: int = wire(INT16)
+    max_version: int = wire(INT16)
 
 
 @structure
 class FinalizedFeatureKey(Structure):
-    """A feature that is on in the whole cluster (KIP-584)."""
+    """List of cluster-wide finalized features. The information is valid only if FinalizedFeaturesEpoch >= 0."""
 
-    name: str = wire(STRING, since=3)
-    max_version_level: int = wire(INT16, since=3)
-    min_version_level: int = wire(INT16, since=3)
+    name: str = wire(STRING)
+    max_version_level: int = wire(INT16)
+    min_version_level: int = wire(INT16)
 
 
 @structure
 class ApiVersionsResponse(Response):
-    """The broker's ranges. A broker that does not know the requested version answers error 35 in version 0."""
+    """The answer to `ApiVersionsRequest`."""
 
     error_code: int = wire(INT16)
     api_keys: tuple[ApiVersion, ...] = wire(array(ApiVersion))
@@ -62,21 +63,13 @@ class ApiVersionsResponse(Response):
     )
     zk_migration_ready: bool = wire(BOOLEAN, since=3, tag=3, ignorable=True)
 
-    @classmethod
-    def answered_version(cls, version: int, body: memoryview) -> int:
-        if version == 0 or len(body) < 6 or int.from_bytes(body[:2], "big") != UNSUPPORTED_VERSION:
-            return version
-        count = int.from_bytes(body[2:6], "big")
-        return 0 if len(body) == 6 + 6 * count else version
-
-    def ranges(self) -> dict[int, tuple[int, int]]:
-        """Lowest and highest version by API key, as `negotiate` takes them."""
-        return {each.api_key: (each.min_version, each.max_version) for each in self.api_keys}
-
 
 @structure
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
-    """Names the client since version 3 (KIP-511); brokers answer 42 to invalid characters in either field."""
+    """Asks which requests a broker supports, in which versions; the first request on every connection. It names the
+    client since version 3 (KIP-511); brokers answer 42 to invalid characters in either field. One that does not know
+    the version answers error 35 in version 0.
+    """
 
     API_KEY = 18
     MIN_VERSION = 0

@@ -1,4 +1,7 @@
-"""DescribeGroups (15): what the coordinator knows about groups and their members."""
+"""DescribeGroups (15).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,10 @@ from aiogroup._core.protocol.schema import (
     wire,
 )
 
-NOT_ASKED_FOR = -0x80000000
-
 
 @structure
 class DescribedGroupMember(Structure):
-    """One member; in a stable group `member_assignment` is its assignment from the leader."""
+    """The group members."""
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, since=4, nullable=4, default=None, ignorable=True)
@@ -33,7 +34,7 @@ class DescribedGroupMember(Structure):
 
 @structure
 class DescribedGroup(Structure):
-    """One group. A missing group is in state `Dead` up to version 5, and has error 69 since version 6 (KIP-1043)."""
+    """Each described group."""
 
     error_code: int = wire(INT16)
     error_message: str | None = wire(STRING, since=6, nullable=6, default=None)
@@ -42,12 +43,12 @@ class DescribedGroup(Structure):
     protocol_type: str = wire(STRING)
     protocol_data: str = wire(STRING)
     members: tuple[DescribedGroupMember, ...] = wire(array(DescribedGroupMember))
-    authorized_operations: int = wire(INT32, since=3, default=NOT_ASKED_FOR)
+    authorized_operations: int = wire(INT32, since=3, default=-2147483648)
 
 
 @structure
 class DescribeGroupsResponse(Response):
-    """The groups, in the order in which they were asked for."""
+    """The answer to `DescribeGroupsRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=1, ignorable=True)
     groups: tuple[DescribedGroup, ...] = wire(array(DescribedGroup))
@@ -55,7 +56,9 @@ class DescribeGroupsResponse(Response):
 
 @structure
 class DescribeGroupsRequest(Request[DescribeGroupsResponse]):
-    """Asks the coordinator of these groups; another broker answers 16 for each."""
+    """Asks the coordinator of these groups about them; another broker answers 16 for each. A missing group is in state
+    `Dead` up to version 5, and has error 69 since version 6 (KIP-1043).
+    """
 
     API_KEY = 15
     MIN_VERSION = 0

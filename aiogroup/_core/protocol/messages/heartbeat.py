@@ -1,4 +1,7 @@
-"""Heartbeat (12): keeps this member alive; the answer says whether the group is rebalancing."""
+"""Heartbeat (12).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from aiogroup._core.protocol.schema import INT16, INT32, STRING, Request, Respon
 
 @structure
 class HeartbeatResponse(Response):
-    """Only an error code."""
+    """The answer to `HeartbeatRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=1, ignorable=True)
     error_code: int = wire(INT16)
@@ -15,7 +18,7 @@ class HeartbeatResponse(Response):
 
 @structure
 class HeartbeatRequest(Request[HeartbeatResponse]):
-    """One sign of life in a generation."""
+    """Keeps this member alive; the answer says whether the group is rebalancing."""
 
     API_KEY = 12
     MIN_VERSION = 0

@@ -1,8 +1,9 @@
-"""JoinGroup (11): joins a group's next generation; answered when all members have sent it."""
+"""JoinGroup (11).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from aiogroup._core.protocol.schema import (
     BOOLEAN,
@@ -21,7 +22,7 @@ from aiogroup._core.protocol.schema import (
 
 @structure
 class JoinGroupResponseMember(Structure):
-    """One member as the leader sees it."""
+    """The group members."""
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, since=5, nullable=5, default=None, ignorable=True)
@@ -30,7 +31,7 @@ class JoinGroupResponseMember(Structure):
 
 @structure
 class JoinGroupResponse(Response):
-    """The generation. Only the leader sees the members; with `skip_assignment` it must not assign."""
+    """The answer to `JoinGroupRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=2, ignorable=True)
     error_code: int = wire(INT16)
@@ -42,14 +43,10 @@ class JoinGroupResponse(Response):
     member_id: str = wire(STRING)
     members: tuple[JoinGroupResponseMember, ...] = wire(array(JoinGroupResponseMember))
 
-    def lower(self, version: int) -> Structure:
-        # Answers with an error name no assignor; versions before 7 have no null, but an empty name.
-        return replace(self, protocol_name="") if version < 7 and self.protocol_name is None else self
-
 
 @structure
 class JoinGroupRequestProtocol(Structure):
-    """An assignor the member offers, with its subscription."""
+    """The list of protocols that the member supports."""
 
     name: str = wire(STRING)
     metadata: bytes = wire(BYTES)
@@ -57,9 +54,10 @@ class JoinGroupRequestProtocol(Structure):
 
 @structure
 class JoinGroupRequest(Request[JoinGroupResponse]):
-    """Asks to be a member; a static one names its `group_instance_id` (KIP-345), a new one no `member_id`.
-
-    The last two fields belong to the draft of KIP-345 and are sent only where they are set; other brokers ignore them.
+    """Asks to be a member; a static one names its `group_instance_id` (KIP-345), a new one no `member_id`. Answered
+    when all members have sent it; only the leader sees the members, and with `skip_assignment` it must not assign. The
+    last two fields of the request belong to the draft of KIP-345 and are sent only where they are set; other brokers
+    ignore them.
     """
 
     API_KEY = 11

@@ -1,23 +1,16 @@
-"""ListGroups (16): the groups that a broker coordinates."""
+"""ListGroups (16).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
-from aiogroup._core.protocol.schema import (
-    INT16,
-    INT32,
-    STRING,
-    Request,
-    Response,
-    Structure,
-    array,
-    structure,
-    wire,
-)
+from aiogroup._core.protocol.schema import INT16, INT32, STRING, Request, Response, Structure, array, structure, wire
 
 
 @structure
 class ListedGroup(Structure):
-    """One group; an empty `protocol_type` says that it only commits."""
+    """Each group in the response."""
 
     group_id: str = wire(STRING)
     protocol_type: str = wire(STRING)
@@ -27,7 +20,7 @@ class ListedGroup(Structure):
 
 @structure
 class ListGroupsResponse(Response):
-    """The groups that the asked node coordinates."""
+    """The answer to `ListGroupsRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=1, ignorable=True)
     error_code: int = wire(INT16)
@@ -36,7 +29,9 @@ class ListGroupsResponse(Response):
 
 @structure
 class ListGroupsRequest(Request[ListGroupsResponse]):
-    """Asks for groups, in some states (KIP-518) or of some types (KIP-848) only; an empty filter lets all pass."""
+    """Asks for the groups that a broker coordinates, in some states (KIP-518) or of some types (KIP-848) only; an empty
+    filter lets all pass. A group with an empty `protocol_type` only commits.
+    """
 
     API_KEY = 16
     MIN_VERSION = 0

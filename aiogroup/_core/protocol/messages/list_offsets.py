@@ -1,4 +1,7 @@
-"""ListOffsets (2): the offset that belongs to a time, or to one of the marks below."""
+"""ListOffsets (2).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,10 @@ from aiogroup._core.protocol.schema import (
     wire,
 )
 
-LATEST = -1
-EARLIEST = -2
-
 
 @structure
 class ListOffsetsPartitionResponse(Structure):
-    """One partition; `offset` is -1 if no record is that new."""
+    """Each partition in the response."""
 
     partition_index: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -33,7 +33,7 @@ class ListOffsetsPartitionResponse(Structure):
 
 @structure
 class ListOffsetsTopicResponse(Structure):
-    """One topic."""
+    """Each topic in the response."""
 
     name: str = wire(STRING)
     partitions: tuple[ListOffsetsPartitionResponse, ...] = wire(array(ListOffsetsPartitionResponse))
@@ -41,7 +41,7 @@ class ListOffsetsTopicResponse(Structure):
 
 @structure
 class ListOffsetsResponse(Response):
-    """One offset and error per partition."""
+    """The answer to `ListOffsetsRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=2, ignorable=True)
     topics: tuple[ListOffsetsTopicResponse, ...] = wire(array(ListOffsetsTopicResponse))
@@ -49,7 +49,7 @@ class ListOffsetsResponse(Response):
 
 @structure
 class ListOffsetsPartition(Structure):
-    """One partition and the time (milliseconds) or mark asked for."""
+    """Each partition in the request."""
 
     partition_index: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, since=4, default=-1, ignorable=True)
@@ -58,7 +58,7 @@ class ListOffsetsPartition(Structure):
 
 @structure
 class ListOffsetsTopic(Structure):
-    """One topic."""
+    """Each topic in the request."""
 
     name: str = wire(STRING)
     partitions: tuple[ListOffsetsPartition, ...] = wire(array(ListOffsetsPartition))
@@ -66,7 +66,9 @@ class ListOffsetsTopic(Structure):
 
 @structure
 class ListOffsetsRequest(Request[ListOffsetsResponse]):
-    """Asks leaders for offsets. `isolation_level=1` makes the latest one the last stable offset."""
+    """Asks leaders for the offset that belongs to a time (milliseconds), or to a mark of `constants.py`; -1 if no
+    record is that new. `isolation_level=1` makes the latest one the last stable offset.
+    """
 
     API_KEY = 2
     MIN_VERSION = 1
@@ -74,7 +76,6 @@ class ListOffsetsRequest(Request[ListOffsetsResponse]):
     FLEXIBLE_SINCE = 6
     RESPONSE = ListOffsetsResponse
 
-    # Kafka's schema has 0 here, which is a broker's id: a consumer must say -1.
     replica_id: int = wire(INT32, default=-1)
     isolation_level: int = wire(INT8, since=2)
     topics: tuple[ListOffsetsTopic, ...] = wire(array(ListOffsetsTopic))

@@ -1,10 +1,12 @@
-"""OffsetCommit (8): stores offsets of a group. Topics are named by name up to version 9, by id since version 10."""
+"""OffsetCommit (8).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiogroup._core.protocol.messages.topics import need_ids, need_names
 from aiogroup._core.protocol.schema import (
     INT16,
     INT32,
@@ -22,12 +24,10 @@ from aiogroup._core.protocol.schema import (
 if TYPE_CHECKING:
     from uuid import UUID
 
-FIRST_BY_ID = 10
-
 
 @structure
 class OffsetCommitResponsePartition(Structure):
-    """The result for one partition's offset."""
+    """The responses for each partition in the topic."""
 
     partition_index: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -35,7 +35,7 @@ class OffsetCommitResponsePartition(Structure):
 
 @structure
 class OffsetCommitResponseTopic(Structure):
-    """One topic: `name` up to version 9, `topic_id` since 10."""
+    """The responses for each topic."""
 
     name: str = wire(STRING, until=9, ignorable=True)
     topic_id: UUID = wire(UUID16, since=10, ignorable=True)
@@ -44,7 +44,7 @@ class OffsetCommitResponseTopic(Structure):
 
 @structure
 class OffsetCommitResponse(Response):
-    """One error code per partition; an error of the group is repeated on all of them."""
+    """The answer to `OffsetCommitRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=3, ignorable=True)
     topics: tuple[OffsetCommitResponseTopic, ...] = wire(array(OffsetCommitResponseTopic))
@@ -52,7 +52,7 @@ class OffsetCommitResponse(Response):
 
 @structure
 class OffsetCommitRequestPartition(Structure):
-    """The next offset to read in one partition."""
+    """Each partition to commit offsets for."""
 
     partition_index: int = wire(INT32)
     committed_offset: int = wire(INT64)
@@ -62,7 +62,7 @@ class OffsetCommitRequestPartition(Structure):
 
 @structure
 class OffsetCommitRequestTopic(Structure):
-    """One topic: `name` is sent up to version 9, `topic_id` since 10; set both if both are known."""
+    """The topics to commit offsets for."""
 
     name: str = wire(STRING, until=9, ignorable=True)
     topic_id: UUID = wire(UUID16, since=10, ignorable=True)
@@ -71,7 +71,9 @@ class OffsetCommitRequestTopic(Structure):
 
 @structure
 class OffsetCommitRequest(Request[OffsetCommitResponse]):
-    """Stores offsets as a member of a generation, or with -1 and empty ids in a group without members."""
+    """Stores offsets as a member of a generation, or with -1 and empty ids in a group without members. Topics are named
+    by id since version 10: set both if both are known. An error of the group is repeated on all partitions.
+    """
 
     API_KEY = 8
     MIN_VERSION = 2
@@ -85,10 +87,3 @@ class OffsetCommitRequest(Request[OffsetCommitResponse]):
     group_instance_id: str | None = wire(STRING, since=7, nullable=7, default=None)
     retention_time_ms: int = wire(INT64, since=2, until=4, default=-1, ignorable=True)
     topics: tuple[OffsetCommitRequestTopic, ...] = wire(array(OffsetCommitRequestTopic))
-
-    def lower(self, version: int) -> Structure:
-        if version >= FIRST_BY_ID:
-            need_ids("OffsetCommitRequest", version, FIRST_BY_ID, (topic.topic_id for topic in self.topics))
-        else:
-            need_names("OffsetCommitRequest", version, FIRST_BY_ID, (topic.name for topic in self.topics))
-        return self

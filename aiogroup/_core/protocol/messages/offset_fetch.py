@@ -1,14 +1,12 @@
-"""OffsetFetch (9): the committed offsets of groups.
+"""OffsetFetch (9).
 
-Since version 8 one request asks for many groups, before that for one only. Callers always use the form with many.
-Topics are named by name up to version 9, by id since version 10.
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from aiogroup._core.protocol.messages.topics import need_ids, need_names
 from aiogroup._core.protocol.schema import (
     BOOLEAN,
     INT16,
@@ -19,23 +17,18 @@ from aiogroup._core.protocol.schema import (
     Request,
     Response,
     Structure,
-    Value,
     array,
     structure,
     wire,
 )
-from aiogroup.errors import UnsupportedVersionError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-LAST_SINGLE = 7
-FIRST_BY_ID = 10
-
 
 @structure
 class OffsetFetchResponsePartition(Structure):
-    """One partition; `committed_offset` is -1 if nothing was committed."""
+    """The responses per partition."""
 
     partition_index: int = wire(INT32)
     committed_offset: int = wire(INT64)
@@ -46,7 +39,7 @@ class OffsetFetchResponsePartition(Structure):
 
 @structure
 class OffsetFetchResponseTopic(Structure):
-    """One topic: `name` up to version 9, `topic_id` since 10."""
+    """The responses per topic."""
 
     name: str = wire(STRING, until=9, ignorable=True)
     topic_id: UUID = wire(UUID16, since=10, ignorable=True)
@@ -55,7 +48,7 @@ class OffsetFetchResponseTopic(Structure):
 
 @structure
 class OffsetFetchResponseGroup(Structure):
-    """One group. Check `error_code` first; version 1 has the group's error on the partitions."""
+    """The responses per group id."""
 
     group_id: str = wire(STRING)
     topics: tuple[OffsetFetchResponseTopic, ...] = wire(array(OffsetFetchResponseTopic))
@@ -63,44 +56,18 @@ class OffsetFetchResponseGroup(Structure):
 
 
 @structure
-class SingleOffsets(Structure):
-    """The answer up to version 7."""
-
-    throttle_time_ms: int = wire(INT32, since=3, ignorable=True)
-    topics: tuple[OffsetFetchResponseTopic, ...] = wire(array(OffsetFetchResponseTopic))
-    error_code: int = wire(INT16, since=2, ignorable=True)
-
-
-@structure
 class OffsetFetchResponse(Response):
-    """One entry per group; up to version 7 exactly one, whose `group_id` is empty."""
+    """The answer to `OffsetFetchRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=3, ignorable=True)
+    topics: tuple[OffsetFetchResponseTopic, ...] = wire(array(OffsetFetchResponseTopic), until=7)
+    error_code: int = wire(INT16, since=2, until=7, ignorable=True)
     groups: tuple[OffsetFetchResponseGroup, ...] = wire(array(OffsetFetchResponseGroup), since=8)
-
-    @classmethod
-    def form(cls, version: int) -> type[Structure]:
-        return SingleOffsets if version <= LAST_SINGLE else cls
-
-    def lower(self, version: int) -> Structure:
-        if version > LAST_SINGLE:
-            return self
-        if len(self.groups) != 1:
-            raise UnsupportedVersionError(
-                f"version {version} of OffsetFetchResponse carries 1 group, not {len(self.groups)}"
-            )
-        return SingleOffsets(self.throttle_time_ms, self.groups[0].topics, self.groups[0].error_code)
-
-    @classmethod
-    def lift(cls, version: int, form: Value) -> Self:
-        if version > LAST_SINGLE:
-            return form  # type: ignore[no-any-return]
-        return cls(form.throttle_time_ms, (OffsetFetchResponseGroup("", form.topics, form.error_code),))
 
 
 @structure
 class OffsetFetchRequestTopic(Structure):
-    """One topic: `name` is sent up to version 9, `topic_id` since 10; set both if both are known."""
+    """Each topic we would like to fetch offsets for, or null to fetch offsets for all topics."""
 
     name: str = wire(STRING, until=9, ignorable=True)
     topic_id: UUID = wire(UUID16, since=10, ignorable=True)
@@ -109,26 +76,20 @@ class OffsetFetchRequestTopic(Structure):
 
 @structure
 class OffsetFetchRequestGroup(Structure):
-    """One group and its topics; `topics=None` asks for everything the group committed (since version 2)."""
+    """Each group we would like to fetch offsets for."""
 
     group_id: str = wire(STRING)
     member_id: str | None = wire(STRING, since=9, nullable=9, default=None, ignorable=True)
     member_epoch: int = wire(INT32, since=9, default=-1, ignorable=True)
-    topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(array(OffsetFetchRequestTopic), nullable=2)
-
-
-@structure
-class SingleGroup(Structure):
-    """The request up to version 7."""
-
-    group_id: str = wire(STRING)
-    topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(array(OffsetFetchRequestTopic), nullable=2)
-    require_stable: bool = wire(BOOLEAN, since=7)
+    topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(array(OffsetFetchRequestTopic), nullable=0)
 
 
 @structure
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
-    """Asks for `groups`, up to version 7 one; `require_stable` waits for transactions to end (KIP-447)."""
+    """Asks for the committed offsets of `groups`, up to version 7 of one; `topics=None` asks for everything that a
+    group committed (since version 2), `require_stable` waits for transactions to end (KIP-447). Check a group's
+    `error_code` first; version 1 has it on the partitions. An offset of -1: none is committed.
+    """
 
     API_KEY = 9
     MIN_VERSION = 1
@@ -136,30 +97,7 @@ class OffsetFetchRequest(Request[OffsetFetchResponse]):
     FLEXIBLE_SINCE = 6
     RESPONSE = OffsetFetchResponse
 
+    group_id: str = wire(STRING, until=7)
+    topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(array(OffsetFetchRequestTopic), until=7, nullable=2)
     groups: tuple[OffsetFetchRequestGroup, ...] = wire(array(OffsetFetchRequestGroup), since=8)
     require_stable: bool = wire(BOOLEAN, since=7)
-
-    @classmethod
-    def form(cls, version: int) -> type[Structure]:
-        return SingleGroup if version <= LAST_SINGLE else cls
-
-    def lower(self, version: int) -> Structure:
-        topics = [topic for group in self.groups for topic in group.topics or ()]
-        if version >= FIRST_BY_ID:
-            need_ids("OffsetFetchRequest", version, FIRST_BY_ID, (topic.topic_id for topic in topics))
-        else:
-            need_names("OffsetFetchRequest", version, FIRST_BY_ID, (topic.name for topic in topics))
-        if version > LAST_SINGLE:
-            return self
-        if len(self.groups) != 1:
-            raise UnsupportedVersionError(
-                f"version {version} of OffsetFetchRequest asks for 1 group, not {len(self.groups)}: "
-                "send one request per group"
-            )
-        return SingleGroup(self.groups[0].group_id, self.groups[0].topics, self.require_stable)
-
-    @classmethod
-    def lift(cls, version: int, form: Value) -> Self:
-        if version > LAST_SINGLE:
-            return form  # type: ignore[no-any-return]
-        return cls((OffsetFetchRequestGroup(form.group_id, topics=form.topics),), form.require_stable)

@@ -1,4 +1,7 @@
-"""OffsetForLeaderEpoch (23): the end offset of a leader epoch of a partition; detects truncation (KIP-320)."""
+"""OffsetForLeaderEpoch (23).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from aiogroup._core.protocol.schema import (
 
 @structure
 class OffsetForLeaderPartitionResult(Structure):
-    """The end of the largest epoch not above the requested one; -1 and -1 if none is known."""
+    """Each partition in the topic we fetched offsets for."""
 
     error_code: int = wire(INT16)
     partition: int = wire(INT32)
@@ -28,7 +31,7 @@ class OffsetForLeaderPartitionResult(Structure):
 
 @structure
 class OffsetForLeaderTopicResult(Structure):
-    """One topic."""
+    """Each topic we fetched offsets for."""
 
     topic: str = wire(STRING)
     partitions: tuple[OffsetForLeaderPartitionResult, ...] = wire(array(OffsetForLeaderPartitionResult))
@@ -36,7 +39,7 @@ class OffsetForLeaderTopicResult(Structure):
 
 @structure
 class OffsetForLeaderEpochResponse(Response):
-    """One epoch and error per partition."""
+    """The answer to `OffsetForLeaderEpochRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=2, ignorable=True)
     topics: tuple[OffsetForLeaderTopicResult, ...] = wire(array(OffsetForLeaderTopicResult))
@@ -44,7 +47,7 @@ class OffsetForLeaderEpochResponse(Response):
 
 @structure
 class OffsetForLeaderPartition(Structure):
-    """One partition: the current epoch as the client knows it, and the epoch whose end is requested."""
+    """Each partition to get offsets for."""
 
     partition: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, since=2, default=-1, ignorable=True)
@@ -53,7 +56,7 @@ class OffsetForLeaderPartition(Structure):
 
 @structure
 class OffsetForLeaderTopic(Structure):
-    """One topic."""
+    """Each topic to get offsets for."""
 
     topic: str = wire(STRING)
     partitions: tuple[OffsetForLeaderPartition, ...] = wire(array(OffsetForLeaderPartition))
@@ -61,7 +64,9 @@ class OffsetForLeaderTopic(Structure):
 
 @structure
 class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse]):
-    """Asks leaders where epochs ended."""
+    """Asks leaders where epochs ended, which detects truncation (KIP-320): the end of the largest epoch not above the
+    requested one; -1 and -1 if none is known.
+    """
 
     API_KEY = 23
     MIN_VERSION = 2
@@ -69,6 +74,5 @@ class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse]):
     FLEXIBLE_SINCE = 4
     RESPONSE = OffsetForLeaderEpochResponse
 
-    # Kafka's schema has -2 ("debug"), with which a broker answers from followers too: a consumer must say -1.
     replica_id: int = wire(INT32, since=3, default=-1, ignorable=True)
     topics: tuple[OffsetForLeaderTopic, ...] = wire(array(OffsetForLeaderTopic))

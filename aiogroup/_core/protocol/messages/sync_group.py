@@ -1,4 +1,7 @@
-"""SyncGroup (14): the leader sends the assignment, every member gets its part."""
+"""SyncGroup (14).
+
+Made from Kafka's schemas by `python -m tests.protocol.message_tables`: change its rows, not this file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from aiogroup._core.protocol.schema import (
 
 @structure
 class SyncGroupResponse(Response):
-    """This member's assignment."""
+    """The answer to `SyncGroupRequest`."""
 
     throttle_time_ms: int = wire(INT32, since=1, ignorable=True)
     error_code: int = wire(INT16)
@@ -29,7 +32,7 @@ class SyncGroupResponse(Response):
 
 @structure
 class SyncGroupRequestAssignment(Structure):
-    """One member's part."""
+    """Each assignment."""
 
     member_id: str = wire(STRING)
     assignment: bytes = wire(BYTES)
@@ -37,7 +40,7 @@ class SyncGroupRequestAssignment(Structure):
 
 @structure
 class SyncGroupRequest(Request[SyncGroupResponse]):
-    """Asks for the assignment; `assignments` is for the leader. Since version 5 brokers compare protocols."""
+    """Asks for this member's assignment; `assignments` is for the leader. Since version 5 brokers compare protocols."""
 
     API_KEY = 14
     MIN_VERSION = 0

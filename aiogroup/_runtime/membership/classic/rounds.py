@@ -1,20 +1,24 @@
-"""What the classic protocol alone adds to the rebalance task: JoinGroup, SyncGroup, LeaveGroup, the leader's part."""
+"""What the classic protocol alone adds to the rebalance task: the way of its requests, and the leader's part."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from aiogroup._core.membership import facts as f
+from aiogroup._core.membership.classic.forms import Forms
 from aiogroup._core.membership.classic.leadership import Leadership
 from aiogroup._core.membership.classic.requests import Offers
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.remedies import Remedy, Rpc, is_expected_at_start, remedy_for
 from aiogroup._core.membership.states import MemberState
 from aiogroup._core.protocol.errors import lookup
+from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup._core.protocol.messages.sync_group import SyncGroupResponse
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.loop.clock import now_ms, timeout_ms
 from aiogroup._runtime.membership.classic.leader import Leader
 from aiogroup._runtime.net.link import COMMIT, JOIN
 from aiogroup.assignors import Held
@@ -24,14 +28,21 @@ __all__ = ["ClassicRounds"]
 
 
 class ClassicRounds:
-    """The `GroupProtocol` of a `ClassicMembership`, whose `leadership` and `offers` are given here too."""
+    """The `GroupProtocol` of a `ClassicMembership`, whose `forms`, `leadership` and `offers` are given here too."""
 
     def __init__(
-        self, context: Context, coordinator: Coordinator, leader: Leader, leadership: Leadership, offers: Offers
+        self,
+        context: Context,
+        coordinator: Coordinator,
+        leader: Leader,
+        forms: Forms,
+        leadership: Leadership,
+        offers: Offers,
     ) -> None:
         self._context = context
         self._coordinator = coordinator
         self._leader = leader
+        self._forms = forms
         self._leadership = leadership
         self._offers = offers
 
@@ -57,20 +68,30 @@ class ClassicRounds:
             except AiogroupError as error:
                 self._context.emit_rebalance_failed(f"LeaveGroup: {error}")
             return
-        is_join = isinstance(request, JoinGroupRequest)
-        if is_join:  # committed offsets are asked for as soon as the group has answered: connect for that now
-            limit_ms = self._context.config.request_timeout_ms
-            self._context.supervisor.spawn("connection", self._coordinator.get_ready, COMMIT, limit_ms)
+        is_join, config = isinstance(request, JoinGroupRequest), self._context.config
+        is_question = isinstance(request, ApiVersionsRequest)
+        channel, limit_ms = JOIN, config.join_timeout_ms + self._forms.of(identity).join_wait_ms
+        if is_question:
+            channel, limit_ms = COMMIT, config.request_timeout_ms
+        if not isinstance(request, SyncGroupRequest):
+            # JoinGroup comes next, or the question for committed offsets: connect for it now.
+            following = COMMIT if is_join else JOIN
+            self._context.supervisor.spawn(
+                "connection", self._coordinator.get_ready, following, config.request_timeout_ms
+            )
 
         def still_wanted() -> f.Request | None:
-            state = MemberState.JOINING if is_join else MemberState.SYNCING
+            if is_join and self._forms.question(identity) is not None:
+                return None  # the coordinator for which it was made is gone, and the next one may serve another form
+            state = MemberState.SYNCING if isinstance(request, SyncGroupRequest) else MemberState.JOINING
             return request if membership.state is state and membership.identity == identity else None
 
-        limit_ms = self._context.config.join_timeout_ms
-        if identity.is_of_draft:  # a newcomer waits for others before its round begins
-            limit_ms += self._context.config.expansion_timeout_ms
         try:
-            response = await self._coordinator.exchange(JOIN, limit_ms, still_wanted)
+            if is_question:  # to look for the coordinator may take as long as with JoinGroup; only its answer is quick
+                with suppress(TimeoutError):
+                    async with timeout_ms(config.join_timeout_ms):
+                        await self._coordinator.find()
+            response = await self._coordinator.exchange(channel, limit_ms, still_wanted)
         except (ConnectionLostError, KafkaTimeoutError) as error:
             self._context.emit_rebalance_failed(str(error))
             await self._coordinator.report(f.RequestLost(identity, str(error)))
@@ -80,6 +101,9 @@ class ClassicRounds:
             return
         if response is None:
             await self._coordinator.report(f.RequestDropped())
+            return
+        if isinstance(response, ApiVersionsResponse):
+            await self._coordinator.report(f.ApisAnswered(identity, response))
             return
         await self._take_answer(identity, response)
 

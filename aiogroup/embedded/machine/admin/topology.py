@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.constants import NOT_ASKED
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.logs.topics import refusal_of_name
 from aiogroup.embedded.machine.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from aiogroup.embedded.messages.cluster import (
-    NOT_ASKED,
     Cursor,
     DescribeClusterBroker,
     DescribeClusterRequest,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from aiogroup._core.protocol.constants import GROUP
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -13,7 +14,6 @@ from aiogroup._core.protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from aiogroup._core.protocol.messages.find_coordinator import (
-    GROUP,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.constants import OFFSETS_BY_ID
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.messages.offset_commit import (
-    FIRST_BY_ID,
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
@@ -185,7 +185,7 @@ class GroupRequests:
 
     def _name_of(self, topic: OffsetCommitRequestTopic | OffsetFetchRequestTopic, version: int) -> str | None:
         """Since version 10 topics are named by their ids; an id that no topic has: `None`."""
-        if version < FIRST_BY_ID:
+        if version < OFFSETS_BY_ID:
             return topic.name
         found = self._topics.by_id(topic.topic_id)
         return None if found is None else found.name
@@ -215,7 +215,7 @@ class GroupRequests:
         named = replace(asked, topics=None if asked.topics is None else tuple(known))
         found = coordinator.fetched(named, require_stable=require_stable)
         topics: Iterable[OffsetFetchResponseTopic] = found.topics
-        if asked.topics is None and version >= FIRST_BY_ID:
+        if asked.topics is None and version >= OFFSETS_BY_ID:
             topics = self._with_ids(found.topics)
         if code := self._faults.denial(exchange, place):
             return refused_group(asked, code, version)

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiogroup._core.protocol.errors import ErrorCode
-from aiogroup._core.protocol.messages.fetch import LeaderIdAndEpoch
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.logs.append import Appended, AppendRules, append, has_flag, only_batch
 from aiogroup.embedded.machine.logs.batches import HEADER_BYTES, TRANSACTIONAL, header_of
 from aiogroup.embedded.machine.transactions.states import Expected
 from aiogroup.embedded.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
-    ProduceNodeEndpoint,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -107,7 +107,7 @@ class Produces:
             exchange.answer(None, now_ms)
             return
         refused = self._refusal_of_all(request)
-        responses, leaders = [], dict[int, ProduceNodeEndpoint]()
+        responses, leaders = [], dict[int, NodeEndpoint]()
         has_error = False
         for asked in request.topic_data:
             topic = self._topics.by_id(asked.topic_id) if exchange.version >= FIRST_BY_ID else self._named(asked.name)
@@ -226,7 +226,7 @@ class Produces:
         topic: Topic | None,
         index: int,
         appended: Appended,
-        leaders: dict[int, ProduceNodeEndpoint],
+        leaders: dict[int, NodeEndpoint],
     ) -> LeaderIdAndEpoch | None:
         """Who leads in place of the node that was asked, and where that one is (KIP-951)."""
         if appended.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER or exchange.version < FIRST_WITH_LEADERS:
@@ -236,7 +236,7 @@ class Produces:
         partition = topic.partitions[index]
         node = self._nodes.get(partition.leader)
         if node is not None:
-            leaders[partition.leader] = ProduceNodeEndpoint(partition.leader, node.host, node.port, node.rack)
+            leaders[partition.leader] = NodeEndpoint(partition.leader, node.host, node.port, node.rack)
         return LeaderIdAndEpoch(partition.leader, partition.leader_epoch)
 
 

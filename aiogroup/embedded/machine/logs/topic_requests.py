@@ -253,13 +253,14 @@ class TopicRequests:
     # DeleteTopics.
 
     def delete_topics(self, exchange: Exchange, request: DeleteTopicsRequest, now_ms: int) -> None:
+        topics = request.topics or tuple(map(DeleteTopicState, request.topic_names))
         if request.timeout_ms <= 0:
-            late = tuple(DeletableTopicResult(each.name, each.topic_id, LATE) for each in request.topics)
+            late = tuple(DeletableTopicResult(each.name, each.topic_id, LATE) for each in topics)
             exchange.answer(DeleteTopicsResponse(responses=late), now_ms)
             return
         results = []
-        counts = Counter((asked.name, asked.topic_id) for asked in request.topics)
-        for each in self._topics_named_twice(request):
+        counts = Counter((asked.name, asked.topic_id) for asked in topics)
+        for each in self._topics_named_twice(topics):
             del counts[None, each.topic_id], counts[each.name, ZERO_UUID]
             why = "The provided topic name maps to an ID that was already supplied."
             results.append(DeletableTopicResult(each.name, each.topic_id, ErrorCode.INVALID_REQUEST, why))
@@ -271,10 +272,10 @@ class TopicRequests:
             results.append(result)
         exchange.answer(DeleteTopicsResponse(responses=tuple(results)), now_ms)
 
-    def _topics_named_twice(self, request: DeleteTopicsRequest) -> list[Topic]:
+    def _topics_named_twice(self, wanted: tuple[DeleteTopicState, ...]) -> list[Topic]:
         """The topics that are asked for both by name and by id."""
-        ids = {asked.topic_id for asked in request.topics if asked.name is None}
-        names = dict.fromkeys(asked.name for asked in request.topics if asked.topic_id == ZERO_UUID)
+        ids = {asked.topic_id for asked in wanted if asked.name is None}
+        names = dict.fromkeys(asked.name for asked in wanted if asked.topic_id == ZERO_UUID)
         topics = (self._topics.get(name) for name in names if name is not None)
         return [topic for topic in topics if topic is not None and topic.topic_id in ids]
 

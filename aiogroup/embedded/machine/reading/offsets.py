@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from aiogroup._core.protocol.constants import EARLIEST, LATEST
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.list_offsets import (
-    EARLIEST,
-    LATEST,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

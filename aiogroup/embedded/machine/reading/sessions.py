@@ -11,8 +11,9 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from aiogroup._core.protocol.codec import ZERO_UUID
+from aiogroup._core.protocol.constants import FETCH_BY_ID
 from aiogroup._core.protocol.errors import ErrorCode
-from aiogroup._core.protocol.messages.fetch import FIRST_BY_ID, FetchPartition, FetchRequest
+from aiogroup._core.protocol.messages.fetch import FetchPartition, FetchRequest
 
 __all__ = ["Plan", "Session", "Sessions", "Told", "Wanted"]
 
@@ -194,7 +195,7 @@ class Sessions:
             now_ms: the instant.
             is_follower: its session is privileged. The machine serves no followers; the rule is Kafka's.
         """
-        by_id = version >= FIRST_BY_ID
+        by_id = version >= FETCH_BY_ID
         named = self._named(request, by_id=by_id)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.embedded.machine.faults.faults import Place
-from aiogroup.embedded.machine.transactions.patterns import Pattern, PatternError
 from aiogroup.embedded.machine.transactions.states import STATE_NAMES, Expected, TransactionalId
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from aiogroup.embedded.messages.transactions import (
@@ -177,19 +176,13 @@ class TransactionRequests:
 
     def list(self, exchange: Exchange, request: ListTransactionsRequest, now_ms: int) -> None:
         found = self._faults.refusal(exchange) or self._coordinator.at_node(exchange.node_id, now_ms)
-        states: tuple[ListedTransaction, ...] = ()
-        try:
-            if not isinstance(found, ErrorCode):
-                states = _listed(found, request, now_ms)
-        except PatternError:
-            found = ErrorCode.INVALID_REGULAR_EXPRESSION
         found = self._faults.denial(exchange) or found
         if isinstance(found, ErrorCode):
             response = ListTransactionsResponse(error_code=found)
         else:
             response = ListTransactionsResponse(
                 unknown_state_filters=tuple(each for each in request.state_filters if each not in STATE_NAMES),
-                transaction_states=states,
+                transaction_states=_listed(found, request, now_ms),
             )
         exchange.answer(response, now_ms)
 
@@ -215,7 +208,6 @@ def _listed(
     ids: Iterable[TransactionalId], request: ListTransactionsRequest, now_ms: int
 ) -> tuple[ListedTransaction, ...]:
     """TransactionStateManager.listTransactionStates."""
-    pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     states, producers, longer_ms = request.state_filters, request.producer_id_filters, request.duration_filter
     return tuple(
         ListedTransaction(each.name, each.producer_id, each.state.value)
@@ -224,5 +216,4 @@ def _listed(
         and (not producers or each.producer_id in producers)
         # Who never began one has begun it in 1969, for Kafka.
         and (longer_ms < 0 or now_ms - each.started_at_ms > longer_ms)
-        and (pattern is None or pattern.matches(each.name))
     )

@@ -15,6 +15,8 @@ from uuid import UUID
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from aiogroup._core.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from aiogroup._core.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aiogroup._core.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -41,7 +43,6 @@ from aiogroup.embedded.messages.configs import (
     IncrementalAlterConfigsResource,
     ListConfigResourcesRequest,
 )
-from aiogroup.embedded.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from aiogroup.embedded.messages.groups import (
     DeleteGroupsRequest,
     OffsetDeleteRequest,
@@ -167,7 +168,12 @@ def topics(link: Link, version: int) -> tuple[str, UUID]:
     topic_id = next(each.topic_id for each in made.topics if each.name == name)
     grown = (CreatePartitionsTopic(name, 2, None), CreatePartitionsTopic(gone, 1, None))
     link.ask(CreatePartitionsRequest(grown, 10_000), version)
-    link.ask(DeleteTopicsRequest((DeleteTopicState(gone), DeleteTopicState("no/name")), 10_000), version)
+    asked = (
+        {"topics": tuple(map(DeleteTopicState, (gone, "no/name")))}
+        if version > 5
+        else {"topic_names": (gone, "no/name")}
+    )
+    link.ask(DeleteTopicsRequest(**asked, timeout_ms=10_000), version)
     wait_until(lambda: is_led(link, name), 30_000, lambda: f"no leader of {name}")
     return name, topic_id
 
@@ -210,7 +216,7 @@ def groups(link: Link, version: int, name: str) -> None:
     if version < JoinGroupRequest.MIN_VERSION:
         offer = (JoinGroupRequestProtocol("range", bytes(6)),)
         joined: Any = link.ask(JoinGroupRequest(group, 30_000, -1, protocol_type="consumer", protocols=offer), version)
-        link.ask(LeaveGroupRequest(group, (MemberIdentity(joined.member_id),)), version)
+        link.ask(LeaveGroupRequest(group, members=(MemberIdentity(joined.member_id),)), version)
     link.ask(OffsetDeleteRequest(group, (OffsetDeleteRequestTopic(name, (OffsetDeleteRequestPartition(0),)),)), version)
     link.ask(DeleteGroupsRequest((group, "unknown")), version)
     beat = {"member_id": f"member-{version}", "rebalance_timeout_ms": 60_000, "topic_partitions": ()}
@@ -220,7 +226,7 @@ def groups(link: Link, version: int, name: str) -> None:
 
 def transaction(link: Link, version: int, name: str, topic_id: UUID) -> None:
     me, group = f"golden-{version}", f"txn-{version}"
-    link.ask(FindCoordinatorRequest(TRANSACTION, (me,)), 6)
+    link.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=(me,)), 6)
     link.ask(FindCoordinatorRequest(coordinator_keys=(group,)), 6)
     got: Any = link.ask(InitProducerIdRequest(me, 60_000), version)
     who = (me, got.producer_id, got.producer_epoch)
