@@ -7,7 +7,7 @@ Whoever carries it out asks `poll` what it waits for, writes the `request` under
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import Enum
+from enum import IntEnum, auto
 from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 from aiogroup._core.cluster import Cluster
@@ -46,19 +46,19 @@ __all__ = [
 ]  # fmt: skip
 
 
-class CommitState(Enum):
-    DUE = "due"
+class CommitState(IntEnum):  # an int, which is hashed without a call of Python code
+    DUE = auto()
     """To be written as soon as a connection is open and the coordinator's lock is free."""
-    WAITING_TURN = "waiting for its turn"
+    WAITING_TURN = auto()
     """A later commit of each of its partitions is under way."""
-    WAITING_ROUND = "waiting for a round"
+    WAITING_ROUND = auto()
     """The group decides a round, or is about to. The rebalance does not wait for such a commit."""
-    SENT = "sent"
-    STALE = "stale"
+    SENT = auto()
+    STALE = auto()
     """The metadata are asked for again before it is sent again."""
-    RESTING = "resting"
+    RESTING = auto()
     """The backoff before it is sent again."""
-    DONE = "done"
+    DONE = auto()
 
 
 # Facts.

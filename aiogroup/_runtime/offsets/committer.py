@@ -99,11 +99,11 @@ class Committer:
         """
         supervisor = self._context.supervisor
         result: asyncio.Future[None] = supervisor.promise()
-        written = None
-        if supervisor.is_running and attempt.may_go_at_once(now_ms()):
+        written, now = None, attempt.began_at_ms
+        if supervisor.is_running and attempt.may_go_at_once(now):
             written = self._coordinator.write_at_once(
                 COMMIT,
-                self._limit_ms(attempt),
+                min(attempt.until_ms - now, self._context.config.request_timeout_ms),
                 attempt.request,
                 at_most=attempt.at_most,
                 on_answer=partial(self._take, attempt, result),
@@ -152,17 +152,18 @@ class Committer:
         if response.throttle_time_ms:
             return False
         self._context.delivery.settle()
-        attempt.handle(Answered(response), now_ms())
+        now = now_ms()
+        attempt.handle(Answered(response), now)
         if attempt.state is CommitState.DONE:
             if attempt.error is not None:
-                self.failures.note(now_ms() - attempt.began_at_ms)
+                self.failures.note(now - attempt.began_at_ms)
             if result.done():
                 pass
             elif attempt.error is not None:
                 result.set_exception(attempt.error)
             else:
                 result.set_result(None)  # first of all: the caller runs before the tasks that are woken next
-            self._perform(attempt.poll(now_ms()))
+            self._perform(attempt.poll(now))
         self._context.changes.tell(Change.COMMIT_ENDED)
         return False
 
@@ -216,7 +217,8 @@ class Committer:
             raise attempt.error
 
     async def _exchange(self, attempt: CommitAttempt, written: Written | None = None) -> None:
-        timeout = self._limit_ms(attempt) if written is None else written.timeout
+        limit_ms = min(attempt.until_ms - now_ms(), self._context.config.request_timeout_ms)
+        timeout = limit_ms if written is None else written.timeout
         try:
             response = await self._coordinator.exchange(
                 COMMIT, timeout, attempt.request, at_most=attempt.at_most, written=written
@@ -228,9 +230,6 @@ class Committer:
                 self._context.delivery.settle()
                 attempt.handle(Answered(response), now_ms())
         self._context.changes.tell(Change.COMMIT_ENDED)  # an earlier commit may wait for this one
-
-    def _limit_ms(self, attempt: CommitAttempt) -> int:
-        return min(attempt.until_ms - now_ms(), self._context.config.request_timeout_ms)
 
     def _perform(self, step: Step) -> None:
         for effect in step.effects:
