@@ -39,6 +39,7 @@ HIDDEN = (
     (re.compile(r"(?<=in )\d+ ms"), "N ms"),
     (re.compile(r"\d+(?=\s+CompleteCommit)"), "ID"),
 )
+MASKED = re.compile(r"(?<=:)(NOW|MEASURED)\b")
 LOGGED = re.compile(r"\[?20\d\d-|\tat |\s*$|Picked up|log4j|The consumer rebalance protocol")
 """What Java or its logger say."""
 
@@ -207,7 +208,14 @@ def printed(lines, mark):
             found += sizes_in(told)
         elif not LOGGED.match(told.removeprefix("! ")):
             found.append(told)
-    return sorted(" ".join(line.replace(f"-{mark}", "").split()) for line in found)
+    return sorted(with_sorted_keys(" ".join(line.replace(f"-{mark}", "").split())) for line in found)
+
+
+def with_sorted_keys(line):
+    """Objects in JSON have their keys in the order in which this JVM lists the methods of a class."""
+    if not line.startswith("{"):
+        return line
+    return json.dumps(json.loads(MASKED.sub(r'"\1"', line)), sort_keys=True, separators=(",", ":"))
 
 
 def sizes_in(line):
