@@ -1,8 +1,8 @@
 """What changes, and who wakes for it: the one table of everything that a task of the consumer may wait for.
 
 Whoever changes something says what it was, with `Changes.tell`, and does not know who waits. A task that waits checks
-its condition, waits for its `Waiter`, and checks again. No task looks again by a clock to be safe, so a change that
-nobody tells of leaves a task asleep.
+its condition, waits for its `Waiter`, and checks again. No task that waits here looks again by a clock to be safe, but
+for the fetchers' plan; so a change that nobody tells of leaves a task asleep.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Change(IntEnum):  # an int, so that `tell` finds its bells in a list
     READABLE = auto()
     """A lane has a record or an error for the application."""
     ANSWERED = auto()
-    """A broker has said where a log ends, or has failed to."""
+    """A broker has answered with records or with where a log ends, or has failed to answer."""
     FETCHABLE = auto()
     """Memory was freed, records of some lanes are waited for, or a lane may be fetched from another broker."""
     INFLATABLE = auto()
@@ -61,7 +61,9 @@ class Change(IntEnum):  # an int, so that `tell` finds its bells in a list
     COMMITTED = auto()
     """Offsets have become durable, and with them records processed."""
     INTERRUPTED = auto()
-    """The application must look before it gets another record: there is an error, an outage, or the end."""
+    """The application must look before it gets another record: there is an error, an outage has begun or ended, or the
+    consumer ends.
+    """
 
 
 _ABOUT_LANES: Final = (Waiter.REQUESTS, Waiter.FETCHERS, Waiter.POSITIONS, Waiter.LEAVING)
