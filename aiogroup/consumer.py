@@ -692,13 +692,13 @@ class Consumer(Generic[K, V]):
         """
         for partition in [self._owned(tp) for tp in partitions]:
             partition.pause(Bar.PAUSED)
-        self._running().context.interrupt()
+        self._running().context.delivery.interrupt()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Deliver again what `pause` paused."""
         for partition in [self._owned(tp) for tp in partitions]:
             partition.pause(Bar.PAUSED, when=False)
-        self._running().context.interrupt()
+        self._running().context.delivery.interrupt()
 
     def paused(self, *partitions: TopicPartition) -> Paused:
         """The paused ones of the assigned partitions, or of these. `async with consumer.paused():` pauses them.

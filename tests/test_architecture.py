@@ -18,6 +18,7 @@ UPSTAIRS = (
     "telemetry",
     "loop",
     "net",
+    "inbox",
     "context",
     "coordinator",
     "metadata",

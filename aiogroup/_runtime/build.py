@@ -151,7 +151,7 @@ class _Member:
         context, coordinator, commits = self._context, self._coordinator, self.commits
         callbacks = Callbacks(context, subscription, coordinator, poll_clock)
         ownership = Ownership(context, coordinator, commits, callbacks, changes)
-        leader = Leader(context, coordinator, self._assignors, self._leadership)
+        leader = Leader(context, coordinator, self._assignors, self._leadership, refresher)
         rounds = ClassicRounds(context, coordinator, leader, self._forms, self._leadership, self._offers)
         default = parse_reset_policy(context.config.auto_offset_reset)
         first_sight = FirstSight(default, of_new=parse_reset_policy(context.config.new_partition_reset))

@@ -5,31 +5,28 @@ from __future__ import annotations
 import contextvars
 import dataclasses
 import itertools
-from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
-from types import TracebackType
 from typing import Final
 
-from aiogroup._core.changes import Change, Changes
+from aiogroup._core.changes import Changes
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.membership.facts import Reason, Why
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.counts import Failures, Totals
-from aiogroup._core.telemetry.event import repr_of
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._core.telemetry.meter import Meter
 from aiogroup._core.values import dataclass
+from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import FOREVER_MS, Signal, now_ms
 from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.loop.threads import Threads
 from aiogroup._runtime.net.link import Link
 from aiogroup.config import ConsumerConfig
-from aiogroup.errors import AiogroupError
 
-__all__ = ["Context", "CurrentRebalance", "Inbox"]
+__all__ = ["Context", "CurrentRebalance"]
 
 
 class _CallbackRun:
@@ -52,51 +49,6 @@ Every task and timer that a callback starts gets a copy of this variable, and ke
 the callback runs it may be waiting for such a task, so the task is inside of the callback too. Once the callback has
 returned the run says so, and the task is outside.
 """
-
-
-ERRORS_LIMIT: Final = 64
-"""How many errors wait for an application that makes no call; beyond that the oldest is dropped and only reported as an
-event.
-"""
-
-
-class Inbox:
-    """Errors on their way to the application: a fatal one is raised by every call, the others once, in order."""
-
-    def __init__(self, on_error: Callable[[], None], emit: Emit) -> None:
-        self.fatal: BaseException | None = None
-        self._trace: TracebackType | None = None
-        self._on_error = on_error
-        self._emit = emit
-        self._once: deque[BaseException] = deque()
-
-    def put(self, error: BaseException) -> None:
-        if len(self._once) == ERRORS_LIMIT:
-            self._emit(events.ErrorDropped(repr(self._once.popleft())))
-        self._once.append(error)
-        self._on_error()
-
-    def fail(self, error: BaseException) -> None:
-        if self.fatal is None:
-            self.fatal = error
-            self._trace = None if isinstance(error, AiogroupError) else error.__traceback__
-        self._on_error()
-
-    def raise_next(self) -> None:
-        if self._once:
-            raise self._once.popleft()
-        if self.fatal is not None:
-            self.raise_fatal()
-
-    def take_rest(self) -> tuple[BaseException, ...]:
-        """The errors that no call will raise any more."""
-        rest = tuple(self._once)
-        self._once.clear()
-        return rest
-
-    def raise_fatal(self) -> None:
-        if self.fatal is not None:
-            raise self.fatal.with_traceback(self._trace)  # otherwise the traceback would grow with every call
 
 
 NO_REBALANCE: Final = Why(Reason.OTHER, "")
@@ -146,8 +98,8 @@ class Context:
         self.failures = Failures(self.emit, now_ms)
         self.totals = Totals(self.failures.emit)
         self.emit = self.totals.emit
-        self.inbox = Inbox(self.interrupt, self.emit)
-        self.supervisor = Supervisor(self._on_task_failed)
+        self.inbox = Inbox(self.delivery.interrupt, self.emit)
+        self.supervisor = Supervisor(self.inbox.fail_by_task)
 
     @property
     def is_in_callback(self) -> bool:
@@ -180,23 +132,5 @@ class Context:
             run.has_returned = True
             _callback_runs.reset(token)
 
-    def _on_task_failed(self, name: str, error: BaseException) -> None:
-        self.emit(events.TaskFailed(name, repr_of(error)))
-        self.inbox.fail(error)
-
-    async def know(self, topics: Collection[str]) -> None:
-        """Fetch the metadata of topics that are not known yet. A failure is emitted as an event, not raised."""
-        cluster = self.link.cluster
-        if unknown := [topic for topic in topics if topic not in cluster.topics]:
-            try:
-                await self.link.fetch_metadata({*cluster.topics, *unknown})
-            except AiogroupError as error:
-                self.emit(events.MetadataFailed(str(error)))
-
     def emit_rebalance_failed(self, why: str, *, is_expected: bool = False) -> None:
         self.emit(events.RebalanceFailed(why, now_ms() - self.rebalance.began_at_ms, is_expected))
-
-    def interrupt(self) -> None:
-        """Make the application's next request, and one that waits, check for pending work before it takes a record."""
-        self.delivery.close_cursor()
-        self.changes.tell(Change.INTERRUPTED)

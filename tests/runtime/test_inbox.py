@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.context import ERRORS_LIMIT, Inbox
+from aiogroup._runtime.inbox import ERRORS_LIMIT, Inbox
 from aiogroup.errors import ConnectionLostError
 
 

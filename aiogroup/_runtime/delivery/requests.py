@@ -252,7 +252,7 @@ class Requests:
 
     def _follow_blocks(self) -> None:
         self._context.assignment.suspend()
-        self._context.interrupt()
+        self._context.delivery.interrupt()
 
     def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
         """A request after `stop` gets no records, but marks those in hand as processed: `stop` may be waiting for
@@ -267,7 +267,7 @@ class Requests:
 
     def stop(self) -> None:
         self._context.is_stopped = True
-        self._context.interrupt()
+        self._context.delivery.interrupt()
 
     def _begin(self, only: frozenset[TopicPartition], *, enough_count: int = 0) -> Readers:
         """Begin a request: the records in hand are processed, and the poll watchdog notes the time. `_end` must follow.

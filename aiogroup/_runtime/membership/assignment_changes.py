@@ -38,4 +38,4 @@ class AssignmentChanges:
         self._poll_clock.on_assignment(holds, now_ms())
         self._recovery.follow()
         self._fetchers.note_assignment()
-        context.interrupt()  # a merge must see the new partitions
+        context.delivery.interrupt()  # a merge must see the new partitions

@@ -166,7 +166,7 @@ class Rebalance:
     # Adopting.
 
     async def _adopt(self, effect: f.Adopt) -> None:
-        await self._context.know({tp.topic for tp in effect.partitions})
+        await self._refresher.know({tp.topic for tp in effect.partitions})
         self._protocol.on_adopted(effect)
         generation = effect.generation
 

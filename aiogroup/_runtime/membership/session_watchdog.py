@@ -47,7 +47,7 @@ class SessionWatchdog:
                 continue
             if not is_reported:
                 is_reported = True
-                context.interrupt()
+                context.delivery.interrupt()
                 setting, session_ms = self._coordinator.membership.session
                 context.emit(events.SessionUnanswered(setting, session_ms, tuple(sorted(context.assignment.names))))
             await context.changes[Waiter.MEMBER].wait()

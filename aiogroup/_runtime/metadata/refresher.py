@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, Protocol
 
 from aiogroup._core.cluster import Cluster
@@ -151,6 +151,15 @@ class Refresher:
         self._reader.on_refreshed(self._context.link.cluster)
         self._refreshed_at_ms, self.asked_at_ms, self._asked_for = now_ms(), asked_at_ms, wanted
         self._refreshed.pulse()
+
+    async def know(self, topics: Collection[str]) -> None:
+        """Fetch the metadata of topics that are not known yet. A failure is emitted as an event, not raised."""
+        cluster = self._context.link.cluster
+        if unknown := [topic for topic in topics if topic not in cluster.topics]:
+            try:
+                await self._context.link.fetch_metadata({*cluster.topics, *unknown})
+            except AiogroupError as error:
+                self._context.emit(events.MetadataFailed(str(error)))
 
     async def all_topics(self) -> Cluster:
         """The metadata of every topic, asked for now, again while brokers are not reached, in `request_timeout_ms`.

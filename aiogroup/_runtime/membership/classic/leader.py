@@ -14,6 +14,7 @@ from aiogroup._core.protocol.errors import lookup
 from aiogroup._core.protocol.messages.describe_groups import DescribedGroupMember, DescribeGroupsRequest
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.net.link import COMMIT
 from aiogroup.assignors import Assignor, MemberSubscription
 from aiogroup.assignors.checks import run
@@ -32,12 +33,18 @@ class Leader:
     """Does nothing while another member leads. What follows from the metadata is decided by `leadership`."""
 
     def __init__(
-        self, context: Context, coordinator: Coordinator, assignors: Sequence[Assignor], leadership: Leadership
+        self,
+        context: Context,
+        coordinator: Coordinator,
+        assignors: Sequence[Assignor],
+        leadership: Leadership,
+        refresher: Refresher,
     ) -> None:
         self._context = context
         self._coordinator = coordinator
         self._assignors = {each.name: each for each in assignors}
         self._leadership = leadership
+        self._refresher = refresher
 
     async def compute_assignment(self, effect: f.ComputeAssignment) -> None:
         members = {}
@@ -48,7 +55,7 @@ class Leader:
                 members[member_id] = MemberSubscription(topics=(), user_data=None, instance_id=instance_id)
                 self._context.emit_rebalance_failed(f"subscription of {member_id}: {error}")
         topics = {topic for member in members.values() for topic in member.topics}
-        await self._context.know(topics)
+        await self._refresher.know(topics)
         cluster = self._context.link.cluster
         counts = cluster.partition_counts(topics)
         have_racks = any(member.rack for member in members.values())
@@ -77,7 +84,7 @@ class Leader:
 
     async def check_unread(self, effect: f.CheckUnread) -> None:
         """Ask for another round if topics of this member, which follows, are read by nobody."""
-        await self._context.know(effect.topics)
+        await self._refresher.know(effect.topics)
         counts = self._context.link.cluster.partition_counts(effect.topics)
         if any(counts.values()):
             await self._ask_if(lambda members: why_unread(_assigned(members), counts))
