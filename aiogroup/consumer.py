@@ -896,14 +896,14 @@ class Consumer(Generic[K, V]):
 
     def _committing(self) -> Engine:
         """As `_running`. A stop that waits for what the application handles lets it commit that, too."""
-        if self._engine is not None and self._engine.context.is_draining:
+        if self._engine is not None and self._engine.stopping.is_draining:
             self._check_loop()
             return self._engine
         return self._running()
 
     def _asked(self, partitions: tuple[TopicPartition, ...] = ()) -> Engine:
         """As `_running`, for requests for records."""
-        if self._engine is not None and self._engine.context.is_stopped:
+        if self._engine is not None and self._engine.stopping.is_stopped:
             self._engine.requests.ask_too_late(frozenset(partitions))
         return self._running()
 
@@ -926,7 +926,7 @@ class Consumer(Generic[K, V]):
     @property
     def _is_in_callback(self) -> bool:
         engine = self._engine or self._starting
-        return engine is not None and engine.context.is_in_callback
+        return engine is not None and engine.callback_runs.is_in_callback
 
     def _check_outside_callback(self, call: str) -> None:
         if self._is_in_callback:

@@ -19,11 +19,13 @@ from aiogroup._core.membership.member import MemberObserver
 from aiogroup._core.membership.settings import GroupSettings
 from aiogroup._core.subscription import Subscription
 from aiogroup._core.telemetry.events import Emit
+from aiogroup._core.telemetry.meter import Meter
 from aiogroup._core.telemetry.record_observer import RecordObserver, Whose
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.delivery.handling import Handling
 from aiogroup._runtime.delivery.requests import Requests
+from aiogroup._runtime.delivery.stopping import Stopping
 from aiogroup._runtime.engine import Engine
 from aiogroup._runtime.fetching.fetcher import Fetchers
 from aiogroup._runtime.fetching.lane_rules import LiveRules
@@ -33,9 +35,11 @@ from aiogroup._runtime.following import Following
 from aiogroup._runtime.group import Group, GroupOrNone, NoGroup
 from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
+from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup._runtime.membership.callbacks import Callbacks
 from aiogroup._runtime.membership.classic.leader import Leader
 from aiogroup._runtime.membership.classic.rounds import ClassicRounds
+from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.membership.liveness import Liveness
 from aiogroup._runtime.membership.ownership import Ownership
 from aiogroup._runtime.membership.rebalance import Rebalance
@@ -65,10 +69,11 @@ def build(
     changes = Changes(Signal)
     assignment, beside = Assignment(changes), LaneTable[RangeCursor](changes)
     context = Context(config, Link(config), changes, assignment, _delivery(config, assignment, beside), emit)
-    following = Following(context, subscription)
+    stopping, callback_runs, meters = Stopping(), CallbackRuns(), list[Meter]()
+    following = Following(context, subscription, stopping)
     refresher = Refresher(context, following)
     leader_offsets = LeaderOffsets(context, refresher)
-    member = None if config.group_id is None else _Member(context, config.group_id, assignors, following)
+    member = None if config.group_id is None else _Member(context, config.group_id, assignors, following, callback_runs)
     commits = None if member is None else member.commits
     recovery: ParallelRecoveryOrNone = NoParallelRecovery()
     if config.enable_parallel_rebalance:
@@ -83,16 +88,19 @@ def build(
     assignments = AssignmentChanges(context, subscription, positions, fetchers, recovery, poll_clock)
     group: GroupOrNone = NoGroup(subscription)
     if member is not None:
-        group = member.in_group(subscription, positions, assignments, poll_clock, refresher)
-    self_assignment = SelfAssignment(context, following.topics, group, assignments)
+        group = member.in_group(subscription, positions, assignments, poll_clock, refresher, stopping, meters)
+    self_assignment = SelfAssignment(context, following.topics, group, assignments, callback_runs)
     following.set_parts(group, refresher, self_assignment)
     return Engine(
         subscription,
         context,
+        stopping,
+        callback_runs,
+        meters,
         following,
         group,
         self_assignment,
-        Requests(context, group, subscription),
+        Requests(context, group, subscription, callback_runs, stopping),
         refresher,
         positions,
         validator,
@@ -126,8 +134,14 @@ class _Member:
     """
 
     def __init__(
-        self, context: Context, group_id: str, assignors: tuple[Assignor, ...], observer: MemberObserver
+        self,
+        context: Context,
+        group_id: str,
+        assignors: tuple[Assignor, ...],
+        observer: MemberObserver,
+        callback_runs: CallbackRuns,
     ) -> None:
+        self._callback_runs = callback_runs
         config = context.config
         settings = GroupSettings.of(config, is_cooperative=is_cooperative(assignors))
         self._offers = Offers(assignors, config.client_rack, context.assignment)
@@ -137,7 +151,7 @@ class _Member:
         self._context = context
         self._assignors = assignors
         self._coordinator = Coordinator(context, membership)
-        committer = Committer(context, self._coordinator, is_member=True)
+        committer = Committer(context, self._coordinator, callback_runs.speaks_of_what_is_in_hand, is_member=True)
         self.commits = OwnCommits(context, committer)
 
     def in_group(
@@ -147,17 +161,22 @@ class _Member:
         changes: AssignmentChanges,
         poll_clock: PollClock,
         refresher: Refresher,
+        stopping: Stopping,
+        meters: list[Meter],
     ) -> Group:
+        current = CurrentRebalance(self._context.emit)
         context, coordinator, commits = self._context, self._coordinator, self.commits
-        callbacks = Callbacks(context, subscription, coordinator, poll_clock)
-        ownership = Ownership(context, coordinator, commits, callbacks, changes)
-        leader = Leader(context, coordinator, self._assignors, self._leadership, refresher)
-        rounds = ClassicRounds(context, coordinator, leader, self._forms, self._leadership, self._offers)
+        callbacks = Callbacks(context, subscription, coordinator, poll_clock, self._callback_runs)
+        ownership = Ownership(context, current, coordinator, commits, callbacks, changes)
+        leader = Leader(context, current, coordinator, self._assignors, self._leadership, refresher)
+        rounds = ClassicRounds(context, current, coordinator, leader, self._forms, self._leadership, self._offers)
         default = parse_reset_policy(context.config.auto_offset_reset)
         first_sight = FirstSight(default, of_new=parse_reset_policy(context.config.new_partition_reset))
-        rebalance = Rebalance(context, coordinator, commits, positions, ownership, rounds, first_sight, refresher)
-        liveness = Liveness(context, coordinator, ownership, poll_clock)
-        return Group(context, subscription, coordinator, commits, liveness, rebalance, poll_clock)
+        rebalance = Rebalance(
+            context, current, coordinator, commits, positions, ownership, rounds, first_sight, refresher
+        )
+        liveness = Liveness(context, coordinator, ownership, poll_clock, meters)
+        return Group(context, stopping, current, subscription, coordinator, commits, liveness, rebalance, poll_clock)
 
 
 def _delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:

@@ -17,12 +17,14 @@ from aiogroup._runtime.context import Context
 from aiogroup._runtime.delivery.handling import Handling
 from aiogroup._runtime.delivery.metering import MeteredGroup
 from aiogroup._runtime.delivery.requests import Requests
+from aiogroup._runtime.delivery.stopping import Stopping
 from aiogroup._runtime.fetching.fetcher import Fetchers
 from aiogroup._runtime.fetching.inflater import inflate
 from aiogroup._runtime.fetching.positions import Positions
 from aiogroup._runtime.fetching.validator import Validator
 from aiogroup._runtime.following import Following
 from aiogroup._runtime.group import GroupOrNone
+from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup._runtime.membership.self_assignment import SelfAssignment
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.offsets.named_offsets import NamedOffsets
@@ -40,6 +42,9 @@ class Engine:
 
     subscription: Subscription
     context: Context
+    stopping: Stopping
+    callback_runs: CallbackRuns
+    meters: list[Meter]
     following: Following
     group: GroupOrNone
     self_assignment: SelfAssignment
@@ -72,7 +77,7 @@ class Engine:
         except BaseException:
             await self.close()
             raise
-        if context.is_stopped:
+        if self.stopping.is_stopped:
             raise ConsumerStoppedError("the consumer was stopped while it started")
         self.group.begin_to_connect()  # the search for the coordinator will need it
         supervisor.spawn("refresher", self.refresher.run)
@@ -86,9 +91,8 @@ class Engine:
 
     def measure(self, meter: Meter) -> None:
         """Count in this meter from now on."""
-        context = self.context
-        context.meters = (*context.meters, meter)
-        self.requests.wrap_group(lambda group, count: MeteredGroup(group, meter, context.delivery, count))
+        self.meters.append(meter)
+        self.requests.wrap_group(lambda group, count: MeteredGroup(group, meter, self.context.delivery, count))
 
     # What the application gets, as observers of records see it.
 

@@ -34,6 +34,7 @@ from aiogroup._core.membership.topics import Topics
 from aiogroup._core.subscription import Subscription
 from aiogroup._core.telemetry import events
 from aiogroup._runtime.context import Context
+from aiogroup._runtime.delivery.stopping import Stopping
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.membership.self_assignment import SelfAssignment
 from aiogroup._runtime.metadata.refresher import Refresher
@@ -72,10 +73,11 @@ class Following(MemberObserver):
     _refresher: Refresher
     _self_assignment: SelfAssignment
 
-    def __init__(self, context: Context, subscription: Subscription) -> None:
+    def __init__(self, context: Context, subscription: Subscription, stopping: Stopping) -> None:
         self.topics = Topics()
         self._context = context
         self._subscription = subscription
+        self._stopping = stopping
 
     def set_parts(self, group: Follower, refresher: Refresher, self_assignment: SelfAssignment) -> None:
         """Set the parts that carry out the decisions."""
@@ -125,7 +127,7 @@ class Following(MemberObserver):
             context.inbox.put(error)
         for name, code in news.missing:
             context.emit(events.TopicMissing(name, code))
-        if context.is_stopped or subscription.is_manual:
+        if self._stopping.is_stopped or subscription.is_manual:
             return
         appeared = subscription.match_again(
             cluster, exclude_internal=context.config.exclude_internal_topics, gone=self.topics.gone(cluster)
@@ -136,7 +138,7 @@ class Following(MemberObserver):
 
     def on_move(self, old: MemberState, new: MemberState, why: str) -> None:
         self._context.emit(events.MemberMoved(old.value, new.value, why))
-        if new is MemberState.LEFT and self._subscription.is_manual and not self._context.is_stopped:
+        if new is MemberState.LEFT and self._subscription.is_manual and not self._stopping.is_stopped:
             self.follow(Cause.GROUP_LEFT)
 
     def on_removed(self, member_id: str, why: str) -> None:

@@ -37,10 +37,12 @@ from aiogroup._core.values import dataclass
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.delivery.requests import GroupForRequests
+from aiogroup._runtime.delivery.stopping import Stopping
 from aiogroup._runtime.departure import Departure, Leaver
 from aiogroup._runtime.following import Follower
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.loop.stages import Stages
+from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.membership.liveness import Liveness
 from aiogroup._runtime.membership.rebalance import Rebalance
 from aiogroup._runtime.membership.self_assignment import CommitsLeaving
@@ -130,7 +132,7 @@ class NoGroup:
     def needed_for(self, call: str) -> Group:
         raise IllegalOperation(f"{call}() needs a group: pass group_id")
 
-    def may_deliver(self) -> bool:
+    def may_deliver(self, now: int) -> bool:
         return True
 
     def is_settled(self) -> bool:
@@ -188,6 +190,8 @@ class Group:
     def __init__(
         self,
         context: Context,
+        stopping: Stopping,
+        current: CurrentRebalance,
         subscription: Subscription,
         coordinator: Coordinator,
         commits: OwnCommits,
@@ -199,6 +203,8 @@ class Group:
         self.committer = commits.committer
         self._commits = commits
         self._context = context
+        self._stopping = stopping
+        self._current = current
         self._subscription = subscription
         self._liveness = liveness
         self._rebalance = rebalance
@@ -218,7 +224,7 @@ class Group:
     def deadlines(self, now: int) -> tuple[Deadline, ...]:
         if self._subscription.is_manual or not self._has_begun:
             return ()
-        config, rebalance, poll = self._context.config, self._context.rebalance, self._poll_clock.deadlines
+        config, rebalance, poll = self._context.config, self._current, self._poll_clock.deadlines
         acknowledged_at_ms = self._liveness.heartbeat.acknowledged_at_ms
         is_under_way = self._membership.state in REBALANCES and rebalance.began_at_ms > 0
         rebalance_setting = "max_poll_interval_ms" if config.rebalance_timeout_ms is None else "rebalance_timeout_ms"
@@ -245,8 +251,11 @@ class Group:
 
     # For requests.
 
-    def may_deliver(self) -> bool:
+    def may_deliver(self, now: int) -> bool:
         """Whether records may be delivered: not while a rebalance is taking partitions from us."""
+        # Ask the clock as well: if the loop was blocked, no task has had a chance to close the gate.
+        if now >= self._liveness.answered_until_ms:
+            return False
         if self._subscription.is_manual:
             return self._membership.state is MemberState.LEFT
         return self._membership.may_deliver and not self._ownership.is_closed
@@ -256,7 +265,7 @@ class Group:
         partitions.
         """
         if self._subscription.is_manual:
-            return self.may_deliver()
+            return self._membership.state is MemberState.LEFT
         return not self._membership.is_rebalancing
 
     def on_request(self, now: int) -> None:
@@ -302,7 +311,7 @@ class Group:
                 first_sight.note_appeared(effect.appeared)
 
     def _begin(self) -> None:
-        if self._has_begun or self._context.is_stopped:
+        if self._has_begun or self._stopping.is_stopped:
             return
         self._has_begun = True
         spawn = self._context.supervisor.spawn
@@ -331,7 +340,7 @@ class Group:
         context, membership = self._context, self._membership
         while self._has_begun and self._subscription.names():
             context.inbox.raise_fatal()
-            if context.is_stopped:
+            if self._stopping.is_stopped:
                 raise ConsumerStoppedError("the consumer was stopped while it waited for an assignment")
             if membership.state in (MemberState.STABLE, MemberState.PARKED) or now_ms() >= until_ms:
                 return

@@ -60,19 +60,19 @@ class Shutdown:
         context, stages = self._context, self._stages
         group: Leaver = self._engine.group
         self._engine.requests.stop()
-        context.is_draining = self._drain
+        self._engine.stopping.is_draining = self._drain
         not_committed: dict[TopicPartition, int] = {}
         in_hand: dict[TopicPartition, int] = {}
         set_aside = context.assignment.blocks.set_aside
         try:
             await stages.run("hand-over", self._wait_for_hand_over(), stages.timeout // 2)
             await group.come_to_rest(stages)
-            context.is_draining = False
+            self._engine.stopping.is_draining = False
             group.end_tasks()
             in_hand, set_aside = context.delivery.in_hand(), context.assignment.blocks.set_aside
             not_committed = await group.leave(stages, leave_group=self._leave_group)
         finally:
-            context.is_draining = False
+            self._engine.stopping.is_draining = False
             await stages.close(self._engine.close())
         not_raised = (f"not raised any more: {repr_of(error)}" for error in context.inbox.take_rest())
         problems = (*stages.problems, *not_raised)

@@ -14,7 +14,7 @@ class Group:
     def __init__(self):
         self.heard = []
 
-    def may_deliver(self):
+    def may_deliver(self, _now):
         return True
 
     def is_settled(self):
@@ -47,7 +47,7 @@ def test_a_request_after_another(metered):
     assert metered.meter.batch_records.counts == {8: 1}
     assert (metered.meter.requests_count, metered.meter.records_count) == (1, 4)
     assert metered.group.heard == [5, None, 110]
-    assert metered.of.may_deliver()
+    assert metered.of.may_deliver(0)
     assert not metered.of.is_settled()
 
 

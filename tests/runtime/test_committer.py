@@ -126,7 +126,7 @@ class Committing:
         self.supervisor = self.context.supervisor
         self.member = Member()
         self.coordinator = FakeCoordinator(self.member, changes, is_connected=is_connected)
-        self.committer = Committer(self.context, self.coordinator, is_member=is_member)
+        self.committer = Committer(self.context, self.coordinator, lambda: True, is_member=is_member)
         self.own = OwnCommits(self.context, self.committer)
 
     def entries(self, offset=5):

@@ -127,7 +127,7 @@ class Keeping:
         self.link.is_heartbeat_late = self.heartbeat.is_late
         self.watchdog = PollWatchdog(self.context, self.line, self.clock, lambda: self.expired.append(now_ms()))
         membership = SimpleNamespace(session=("session_timeout_ms", SESSION_MS))
-        self.loop_watchdog = LoopWatchdog(self.context, SimpleNamespace(membership=membership))
+        self.loop_watchdog = LoopWatchdog(self.context, SimpleNamespace(membership=membership), ())
 
     async def start(self):
         await self.supervisor.start()

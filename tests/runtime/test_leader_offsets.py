@@ -144,7 +144,7 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
         for each, entry in entries.items():
             context.assignment[each].committed = Committed(entry.offset)
 
-    committer = Committer(context, SimpleNamespace(membership=None), is_member=False)
+    committer = Committer(context, SimpleNamespace(membership=None), lambda: True, is_member=False)
     committer.carry_out = send
     commits = OwnCommits(context, committer)
     positions = asyncio.create_task(Positions(context, leader_offsets, commits).run())

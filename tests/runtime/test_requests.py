@@ -17,7 +17,9 @@ from aiogroup._runtime.context import Context
 from aiogroup._runtime.delivery import turn
 from aiogroup._runtime.delivery.readers import is_request
 from aiogroup._runtime.delivery.requests import Requests
+from aiogroup._runtime.delivery.stopping import Stopping
 from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms
+from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup._runtime.net.link import Link
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
@@ -45,11 +47,12 @@ class Reading:
         self.clock.on_assignment(True, now_ms())
         config = ConsumerConfig(auto_ack=auto_ack)
         self.context = Context(config, Link(config), changes, self.assignment, self.delivery, self.events.append)
+        self.callback_runs = CallbackRuns()
         subscription = Subscription()
         subscription.assign(self.assignment.names)
-        self.requests = Requests(self.context, self, subscription)
+        self.requests = Requests(self.context, self, subscription, self.callback_runs, Stopping())
 
-    def may_deliver(self):
+    def may_deliver(self, _now):
         return self.is_open
 
     def is_settled(self):
@@ -171,20 +174,20 @@ async def test_several_workers_share_the_records_without_auto_ack():
 
 
 async def test_no_request_inside_a_rebalance_callback(reading):
-    with reading.context.in_callback(), pytest.raises(IllegalStateError, match="callback"):
+    with reading.callback_runs.in_callback(), pytest.raises(IllegalStateError, match="callback"):
         await reading.one()
     assert reading.requests.asked_count == 0
 
 
 async def test_a_callback_of_another_consumer_may_ask_for_records(reading):
     reading.put(1)
-    with Reading().context.in_callback():
+    with Reading().callback_runs.in_callback():
         assert await reading.one() == 0
 
 
 async def test_a_callback_inside_the_callback_of_another_consumer_is_inside_both(reading):
     other = Reading()
-    with reading.context.in_callback(), other.context.in_callback():
+    with reading.callback_runs.in_callback(), other.callback_runs.in_callback():
         for each in (reading, other):
             with pytest.raises(IllegalStateError, match="callback"):
                 await each.one()
@@ -202,14 +205,14 @@ async def test_a_task_started_in_a_callback_is_inside_only_until_the_callback_re
         return await reading.one()
 
     timed = asyncio.get_running_loop().create_future()
-    with reading.context.in_callback():
+    with reading.callback_runs.in_callback():
         task = asyncio.create_task(worker())
         asyncio.get_running_loop().call_later(0.01, lambda: timed.set_result(asyncio.create_task(reading.one())))
         await asked.wait()
     returned.set()
     assert await task == 0
     assert await (await timed) == 1
-    with reading.context.in_callback(), pytest.raises(IllegalStateError, match="callback"):
+    with reading.callback_runs.in_callback(), pytest.raises(IllegalStateError, match="callback"):
         await reading.one()
     assert await asyncio.create_task(reading.one()) == 2
 
@@ -222,9 +225,9 @@ async def test_a_task_of_an_earlier_callback_is_outside_of_the_next_one(reading)
         await go_on.wait()
         return await reading.one()
 
-    with reading.context.in_callback():
+    with reading.callback_runs.in_callback():
         task = asyncio.create_task(worker())
-    with reading.context.in_callback():
+    with reading.callback_runs.in_callback():
         go_on.set()
         assert await task == 0
 
@@ -276,7 +279,7 @@ async def test_closed_gate_gives_nothing_and_what_is_there_comes_when_it_opens(r
     task = await waiting(reading.one())
     assert reading.assignment[tp(0)].position == 0
     reading.is_open = True
-    reading.context.interrupt()
+    reading.delivery.interrupt()
     assert await task == 0
 
 

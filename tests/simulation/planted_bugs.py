@@ -190,9 +190,9 @@ BUGS = (
     ),
     Bug(
         "hands out while no heartbeat is answered",
-        "aiogroup/_runtime/delivery/requests.py:Requests._wait",
-        "if self._group.may_deliver() and now < context.answered_until_ms:",
-        "if self._group.may_deliver():",
+        "aiogroup/_runtime/group.py:Group.may_deliver",
+        "if now >= self._liveness.answered_until_ms:",
+        "if False:",
         ("unheard",),
         (198,),
     ),

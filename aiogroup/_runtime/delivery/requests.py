@@ -21,8 +21,10 @@ from aiogroup._core.telemetry import events
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.delivery.holders import EVERYTHING, Holders
 from aiogroup._runtime.delivery.readers import Readers, is_request
+from aiogroup._runtime.delivery.stopping import Stopping
 from aiogroup._runtime.delivery.turn import Turn
 from aiogroup._runtime.loop.clock import now_ms, wall_ms
+from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup.errors import (
     ConcurrentConsumptionError,
     ConsumerStoppedError,
@@ -49,8 +51,10 @@ _NONE_NAMED: Final = frozenset[TopicPartition]()
 class GroupForRequests(Protocol):
     """The part of the group, or of no group, that every request uses."""
 
-    def may_deliver(self) -> bool:
-        """Whether records may be delivered: not while a rebalance is taking partitions from us."""
+    def may_deliver(self, now: int) -> bool:
+        """Whether records may be delivered: not while a rebalance is taking partitions from us, and not if no heartbeat
+        was answered for a session.
+        """
         ...
 
     def is_settled(self) -> bool:
@@ -67,7 +71,14 @@ class GroupForRequests(Protocol):
 
 
 class Requests:
-    def __init__(self, context: Context, group: GroupForRequests, subscription: Subscription) -> None:
+    def __init__(
+        self,
+        context: Context,
+        group: GroupForRequests,
+        subscription: Subscription,
+        callback_runs: CallbackRuns,
+        stopping: Stopping,
+    ) -> None:
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
         self.record_ages_ms: dict[str, int] = {}
@@ -77,6 +88,8 @@ class Requests:
         self._context = context
         self._group = group
         self._subscription = subscription
+        self._callback_runs = callback_runs
+        self._stopping = stopping
         self._poison = PoisonBook(context.assignment)
         self._needs = Needs(context.assignment)
         self._redeliveries = Redeliveries(context.config, context.assignment)
@@ -90,7 +103,7 @@ class Requests:
         Raises:
             StopAsyncIteration: the consumer was stopped.
         """
-        if self._context.is_stopped:
+        if self._stopping.is_stopped:
             self._end_iteration()
         who = self._begin(_NONE_NAMED)
         try:
@@ -116,7 +129,7 @@ class Requests:
         enough_count: int,
     ) -> Record[Any, Any]:
         """The next record of a merge, for which `enough_count` buffered records per partition are enough."""
-        if self._context.is_stopped:
+        if self._stopping.is_stopped:
             self._end_iteration()
         self._redeliveries.put_nothing_off()
         who = self._begin(_NONE_NAMED, enough_count=enough_count)
@@ -184,7 +197,9 @@ class Requests:
                 self._note_given(who, records)
         finally:
             self._end(only)
-        return records if records is not None else Records({}, {} if context.is_stopped else self._take_metadata())
+        return (
+            records if records is not None else Records({}, {} if self._stopping.is_stopped else self._take_metadata())
+        )
 
     def _check_named(self, only: frozenset[TopicPartition]) -> None:
         """Raise if no named partition is ours and no rebalance is under way that could assign one: waiting would be in
@@ -258,7 +273,7 @@ class Requests:
         """A request after `stop` gets no records, but marks those in hand as processed: `stop` may be waiting for
         that.
         """
-        if not self._context.is_in_callback and not self.holders.others(only, inherits=False):
+        if not self._callback_runs.is_in_callback and not self.holders.others(only, inherits=False):
             self._context.delivery.process_all(only)
 
     def wrap_group(self, wrap: Callable[[GroupForRequests, int], GroupForRequests]) -> None:
@@ -266,7 +281,7 @@ class Requests:
         self._group = wrap(self._group, len(self._asking_of))
 
     def stop(self) -> None:
-        self._context.is_stopped = True
+        self._stopping.is_stopped = True
         self._context.delivery.interrupt()
 
     def _begin(self, only: frozenset[TopicPartition], *, enough_count: int = 0) -> Readers:
@@ -294,7 +309,7 @@ class Requests:
         self._poison.begin()
         self.last_asked_at_ms = now = now_ms()
         self._needs.begin(only, now)
-        if not context.is_stopped:  # after stop nothing more counts as processed
+        if not self._stopping.is_stopped:  # after stop nothing more counts as processed
             context.delivery.process_all(only)
             self._note_ages()
         self._asking_of.append(only)
@@ -320,12 +335,12 @@ class Requests:
         )
 
     def _check_outside_callback(self, what: str = "records cannot be asked for") -> None:
-        if self._context.is_in_callback:
+        if self._callback_runs.is_in_callback:
             raise IllegalStateError(f"{what} inside a rebalance callback; return from it first")
 
     def _note_given(self, who: Readers, places: Iterable[object]) -> None:
         """They were given records of these partitions, in the same step that ends the request."""
-        self._context.given_count += 1
+        self._callback_runs.given_count += 1
         self._note_ages()
         self.holders.give(who, places)
 
@@ -351,15 +366,14 @@ class Requests:
         """
         context, supply = self._context, self._context.delivery.supply
         while True:
-            if context.is_stopped:
+            if self._stopping.is_stopped:
                 return None
             context.inbox.raise_next()
             now = now_ms()
             wake, again_at_ms = until_ms, None
             if not self._redeliveries.is_idle:
                 again_at_ms = self._redeliveries.look(now)
-            # Ask the clock as well: if the loop was blocked, no task has had a chance to close the gate.
-            if self._group.may_deliver() and now < context.answered_until_ms:
+            if self._group.may_deliver(now):
                 if decode_ahead is not None and decode_ahead():
                     await asyncio.sleep(0)
                     continue

@@ -14,6 +14,7 @@ from aiogroup._core.telemetry.event import repr_of
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup.listener import call_listener
 from aiogroup.structs import TopicPartition
 
@@ -24,8 +25,14 @@ class Callbacks:
     """Calls the listener that the subscription has at the moment at which a callback is due."""
 
     def __init__(
-        self, context: Context, subscription: Subscription, coordinator: Coordinator, poll_clock: PollClock
+        self,
+        context: Context,
+        subscription: Subscription,
+        coordinator: Coordinator,
+        poll_clock: PollClock,
+        runs: CallbackRuns,
     ) -> None:
+        self._runs = runs
         self._context = context
         self._subscription = subscription
         self._coordinator = coordinator
@@ -71,7 +78,7 @@ class Callbacks:
         self.is_running = True
         self._poll_clock.on_callback(now_ms(), begins=True)
         try:
-            with self._context.in_callback():
+            with self._runs.in_callback():
                 await call_listener(listener, callback, frozenset(tps))
         except Exception as error:  # noqa: BLE001 (it does not stop the rebalance; the next call raises it)
             self._context.emit(events.ListenerFailed(callback, repr_of(error)))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiogroup._core.membership.facts import Fact, RecordsWanted
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.membership.states import MemberState
 from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.meter import Meter
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.loop.clock import FOREVER_MS
 from aiogroup._runtime.membership.heartbeat import Heartbeat
 from aiogroup._runtime.membership.loop_watchdog import LoopWatchdog
 from aiogroup._runtime.membership.ownership import Ownership
@@ -25,7 +27,19 @@ __all__ = ["Liveness"]
 
 
 class Liveness:
-    def __init__(self, context: Context, coordinator: Coordinator, ownership: Ownership, poll_clock: PollClock) -> None:
+    def __init__(
+        self,
+        context: Context,
+        coordinator: Coordinator,
+        ownership: Ownership,
+        poll_clock: PollClock,
+        meters: Sequence[Meter],
+    ) -> None:
+        self.answered_until_ms = FOREVER_MS
+        """No record is handed out from this instant on: no heartbeat was answered for a whole session
+        (`Heartbeat.counts_until_ms`).
+        """
+        self._meters = meters
         self._context = context
         self._coordinator = coordinator
         self._ownership = ownership
@@ -45,7 +59,7 @@ class Liveness:
         tasks = {
             "heartbeat": self.heartbeat.run,
             "session watchdog": self.session_watchdog.run,
-            "loop watchdog": LoopWatchdog(self._context, self._coordinator).run,
+            "loop watchdog": LoopWatchdog(self._context, self._coordinator, self._meters).run,
         }
         if isinstance(self.heartbeat, Heartbeat):
             watchdog = PollWatchdog(self._context, self._coordinator, self._poll_clock, self._on_expired)
@@ -60,7 +74,7 @@ class Liveness:
     def _on_count(self, until_ms: int) -> None:
         """May be called from the heartbeat thread, as it sets one value."""
         if not self._context.config.deliver_while_unreachable:
-            self._context.answered_until_ms = until_ms
+            self.answered_until_ms = until_ms
 
     def _on_fact(self, fact: Fact) -> None:
         """Apply a fact of the heartbeat thread. It may park the member although records are asked for by now."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.meter import Meter
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.loop.clock import now_ms, sleep_ms
@@ -17,16 +19,17 @@ BLOCKED_MS: Final = 500
 
 
 class LoopWatchdog:
-    def __init__(self, context: Context, coordinator: Coordinator) -> None:
+    def __init__(self, context: Context, coordinator: Coordinator, meters: Sequence[Meter]) -> None:
         self._context = context
         self._coordinator = coordinator
+        self._meters = meters
 
     async def run(self) -> None:
         while True:
             wake_at_ms = now_ms() + TICK_MS
             await sleep_ms(TICK_MS)
             late_ms = now_ms() - wake_at_ms
-            for meter in self._context.meters:
+            for meter in self._meters:
                 meter.loop_late_ms.note(late_ms)
             if late_ms >= BLOCKED_MS:
                 self._emit(late_ms)

@@ -27,6 +27,7 @@ from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
 from aiogroup._runtime.membership.callbacks import Callbacks
+from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup.structs import TopicPartition
 
@@ -43,6 +44,7 @@ class Ownership:
     def __init__(
         self,
         context: Context,
+        current: CurrentRebalance,
         coordinator: Coordinator,
         commits: OwnCommits,
         callbacks: Callbacks,
@@ -57,6 +59,7 @@ class Ownership:
         self.waits = DurationsBy()
         """How long rebalances have waited for what the application held, by their reason."""
         self._context = context
+        self._current = current
         self._coordinator = coordinator
         self._commits = commits
         self._changes = changes
@@ -158,7 +161,7 @@ class Ownership:
         self._context.assignment.failed_commit |= {each.tp for each in leaving if each.has_uncommitted}
         self._remove(tps)
         limit_ms = self._context.config.effective_poll_interval_ms
-        why = f"a record was in hand for max_poll_interval_ms={limit_ms} after {self._context.rebalance.why.text!r}"
+        why = f"a record was in hand for max_poll_interval_ms={limit_ms} after {self._current.why.text!r}"
         self._context.emit(events.PartitionsLost(tuple(sorted(tps)), why))
         if known:
             await self.callbacks.lost(known)
@@ -230,7 +233,7 @@ class Ownership:
                 now = now_ms()
                 if warnings and now >= warnings[0]:
                     warnings.pop(0)
-                    why, waited_ms = self._context.rebalance.why.text, now - since_ms
+                    why, waited_ms = self._current.why.text, now - since_ms
                     self._context.emit(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
                 ends_at_ms = max(since_ms + config.effective_poll_interval_ms, self._called_until_ms)
                 if leaving and now >= ends_at_ms:
@@ -239,7 +242,7 @@ class Ownership:
                 await self._context.changes[Waiter.LEAVING].wait(min(wakes, default=None))
         finally:
             self.is_waiting = False
-            self.waits.note(self._context.rebalance.why.reason.value, now_ms() - since_ms)
+            self.waits.note(self._current.why.reason.value, now_ms() - since_ms)
         await checkpoint_if_cancelled()
         return True
 

@@ -20,10 +20,11 @@ from aiogroup._core.membership.assignments import AssignmentChange, reconcile
 from aiogroup._core.membership.first_sight import FirstSight
 from aiogroup._core.membership.states import MemberState
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.context import Context, CurrentRebalance
+from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.fetching.positions import LOOK_UP, Positions
 from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.membership.ownership import COMMIT_BEFORE_JOIN_MS, Ownership, Still
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.offsets.own_commits import OwnCommits
@@ -52,6 +53,7 @@ class Rebalance:
     def __init__(
         self,
         context: Context,
+        current: CurrentRebalance,
         coordinator: Coordinator,
         commits: OwnCommits,
         positions: Positions,
@@ -61,6 +63,7 @@ class Rebalance:
         refresher: Refresher,
     ) -> None:
         self._context = context
+        self._current = current
         self._coordinator = coordinator
         self._commits = commits
         self._positions = positions
@@ -99,7 +102,7 @@ class Rebalance:
 
     async def _hand_over(self, effect: f.HandOver) -> None:
         membership, ownership, why = self._coordinator.membership, self.ownership, effect.why
-        self._context.rebalance = CurrentRebalance(why, now_ms(), is_first=not self.completed_count)
+        self._current.begin(why, is_first=not self.completed_count)
         self._context.emit(events.RebalanceStarted(why.text, membership.identity.generation, why.reason.value))
         since_ms = effect.since_ms
         if since_ms is None:  # a start has just looked its topics up
@@ -140,7 +143,7 @@ class Rebalance:
             found = await self._commits.committer.committed.fetch(None, now_ms() + limit_ms)
             committed = {tp.topic for tp, each in found.items() if each is not None}
         except AiogroupError as error:  # JoinGroup says the same if it lasts; in doubt no record is passed over
-            self._context.emit_rebalance_failed(f"what the group has committed is not known: {error}")
+            self._current.emit_failed(f"what the group has committed is not known: {error}")
             committed = set(topics)
         self.first_sight.note_commits(topics, committed)
 
@@ -157,7 +160,7 @@ class Rebalance:
             committer.hold_back()
         try:
             if not await committer.settled(config.request_timeout_ms):
-                self._context.emit_rebalance_failed("a commit did not settle before JoinGroup")
+                self._current.emit_failed("a commit did not settle before JoinGroup")
             if not self.is_ending:
                 await self._coordinator.report(f.HandedOver())
         finally:
@@ -180,12 +183,12 @@ class Rebalance:
         if is_current:
             self._emit_completed(effect)
         else:
-            self._context.emit_rebalance_failed(f"generation {generation} ended before its partitions were taken over")
+            self._current.emit_failed(f"generation {generation} ended before its partitions were taken over")
 
     def _emit_completed(self, effect: f.Adopt) -> None:
         self.completed_count += 1
         self.completed_at_ms = now_ms()
-        why, duration_ms = self._context.rebalance.why, self.completed_at_ms - self._context.rebalance.began_at_ms
+        why, duration_ms = self._current.why, self.completed_at_ms - self._current.began_at_ms
         self._context.emit(
             events.RebalanceCompleted(
                 why.text, effect.generation, effect.partitions, duration_ms, effect.is_leader, why.reason.value
@@ -239,7 +242,7 @@ class Rebalance:
                     # Only leaders did not answer. The positions task asks on, and the rebalance need not wait for it.
                     self._context.emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
                     return
-                self._context.emit_rebalance_failed(f"positions: {error}")
+                self._current.emit_failed(f"positions: {error}")
                 if not error.retriable:
                     await self._coordinator.report(f.Failed(error))
                     return

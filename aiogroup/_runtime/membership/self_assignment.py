@@ -11,6 +11,7 @@ from aiogroup._core.membership.topics import Topics
 from aiogroup._core.telemetry import events
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
+from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup.config import parse_reset_policy
 from aiogroup.structs import TopicPartition
 
@@ -26,7 +27,15 @@ class CommitsLeaving(Protocol):
 
 
 class SelfAssignment:
-    def __init__(self, context: Context, topics: Topics, group: CommitsLeaving, changes: AssignmentChanges) -> None:
+    def __init__(
+        self,
+        context: Context,
+        topics: Topics,
+        group: CommitsLeaving,
+        changes: AssignmentChanges,
+        callback_runs: CallbackRuns,
+    ) -> None:
+        self._callback_runs = callback_runs
         self._context = context
         self._topics = topics
         self._group = group
@@ -79,7 +88,7 @@ class SelfAssignment:
     @property
     def _is_prepared(self) -> bool:
         """There are prepared partitions. A rebalance callback means the group's partitions instead."""
-        return bool(self._prepared) and not self._context.is_in_callback
+        return bool(self._prepared) and not self._callback_runs.is_in_callback
 
     def still(self, partitions: Iterable[Partition], numbers: Iterable[int]) -> list[Partition]:
         """Those whose ownership is still the one with this number, so that no topic was recreated meanwhile either."""

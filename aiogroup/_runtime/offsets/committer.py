@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from aiogroup._core.changes import Change, Waiter
@@ -47,7 +47,15 @@ class Committer:
     error.
     """
 
-    def __init__(self, context: Context, coordinator: Coordinator, *, is_member: bool) -> None:
+    def __init__(
+        self,
+        context: Context,
+        coordinator: Coordinator,
+        speaks_of_what_is_in_hand: Callable[[], bool],
+        *,
+        is_member: bool,
+    ) -> None:
+        self._speaks_of_what_is_in_hand = speaks_of_what_is_in_hand
         backoff_ms = context.config.backoff_ms
         self.commits = Commits(
             context.assignment, coordinator.membership, context.link, backoff_ms, is_member=is_member
@@ -78,7 +86,7 @@ class Committer:
             context.delivery.settle()
             entries = entries_of(
                 context.assignment,
-                delivered=context.config.auto_ack and context.speaks_of_what_is_in_hand,
+                delivered=context.config.auto_ack and self._speaks_of_what_is_in_hand(),
                 unmoved=True,
                 again=not self.commits.is_member,
             )

@@ -14,6 +14,7 @@ from aiogroup._core.protocol.errors import lookup
 from aiogroup._core.protocol.messages.describe_groups import DescribedGroupMember, DescribeGroupsRequest
 from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.net.link import COMMIT
 from aiogroup.assignors import Assignor, MemberSubscription
@@ -35,12 +36,14 @@ class Leader:
     def __init__(
         self,
         context: Context,
+        current: CurrentRebalance,
         coordinator: Coordinator,
         assignors: Sequence[Assignor],
         leadership: Leadership,
         refresher: Refresher,
     ) -> None:
         self._context = context
+        self._current = current
         self._coordinator = coordinator
         self._assignors = {each.name: each for each in assignors}
         self._leadership = leadership
@@ -53,7 +56,7 @@ class Leader:
                 members[member_id] = read_subscription(blob, instance_id)
             except ProtocolError as error:  # this member gets no partitions; the others still get theirs
                 members[member_id] = MemberSubscription(topics=(), user_data=None, instance_id=instance_id)
-                self._context.emit_rebalance_failed(f"subscription of {member_id}: {error}")
+                self._current.emit_failed(f"subscription of {member_id}: {error}")
         topics = {topic for member in members.values() for topic in member.topics}
         await self._refresher.know(topics)
         cluster = self._context.link.cluster
@@ -110,7 +113,7 @@ class Leader:
             # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition that no member has
             # would stay unread. A round that was not needed does less harm.
             why = f.Why(f.Reason.MEMBERSHIP, f"the members of group {group_id!r} are not known: {error}")
-            self._context.emit_rebalance_failed(why.text)
+            self._current.emit_failed(why.text)
         if why is not None:
             await self._coordinator.report(f.RejoinWanted(why))
 

@@ -20,6 +20,7 @@ from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.loop.clock import now_ms, timeout_ms
 from aiogroup._runtime.membership.classic.leader import Leader
+from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.net.link import COMMIT, JOIN
 from aiogroup.assignors import Held
 from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError
@@ -33,6 +34,7 @@ class ClassicRounds:
     def __init__(
         self,
         context: Context,
+        current: CurrentRebalance,
         coordinator: Coordinator,
         leader: Leader,
         forms: Forms,
@@ -40,6 +42,7 @@ class ClassicRounds:
         offers: Offers,
     ) -> None:
         self._context = context
+        self._current = current
         self._coordinator = coordinator
         self._leader = leader
         self._forms = forms
@@ -66,7 +69,7 @@ class ClassicRounds:
             try:
                 await self._coordinator.leave(request)
             except AiogroupError as error:
-                self._context.emit_rebalance_failed(f"LeaveGroup: {error}")
+                self._current.emit_failed(f"LeaveGroup: {error}")
             return
         is_join, config = isinstance(request, JoinGroupRequest), self._context.config
         is_question = isinstance(request, ApiVersionsRequest)
@@ -93,7 +96,7 @@ class ClassicRounds:
                         await self._coordinator.find()
             response = await self._coordinator.exchange(channel, limit_ms, still_wanted)
         except (ConnectionLostError, KafkaTimeoutError) as error:
-            self._context.emit_rebalance_failed(str(error))
+            self._current.emit_failed(str(error))
             await self._coordinator.report(f.RequestLost(identity, str(error)))
             return
         except AiogroupError as error:
@@ -115,14 +118,14 @@ class ClassicRounds:
                 rpc, fact = Rpc.SYNC_GROUP, f.SyncAnswered(identity, response)  # type: ignore[assignment]
             case _:
                 raise AssertionError(f"unexpected answer {response!r}")
-        code, under_way = response.error_code, self._context.rebalance
+        code, under_way = response.error_code, self._current
         remedy, why = remedy_for(rpc, code), f"{rpc.name}: {lookup(code).name}"
         is_expected = under_way.is_first and is_expected_at_start(code, now_ms() - under_way.began_at_ms)
         if remedy is Remedy.REDISCOVER:
             self._coordinator.lose(why, is_expected=is_expected)
         if remedy in (Remedy.REDISCOVER, Remedy.RETRY, Remedy.NEXT_GENERATION):
-            self._context.emit_rebalance_failed(why, is_expected=is_expected)
+            self._current.emit_failed(why, is_expected=is_expected)
         was_syncing = self._coordinator.membership.state is MemberState.SYNCING
         await self._coordinator.report(fact)
         if remedy is Remedy.PROCEED and was_syncing and self._coordinator.membership.state is MemberState.JOINING:
-            self._context.emit_rebalance_failed("SYNC_GROUP: the leader's assignment cannot be read")
+            self._current.emit_failed("SYNC_GROUP: the leader's assignment cannot be read")
