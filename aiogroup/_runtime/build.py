@@ -71,7 +71,7 @@ def build(
     context = Context(config, Link(config), changes, assignment, _delivery(config, assignment, beside), emit)
     stopping, callback_runs, meters = Stopping(), CallbackRuns(), list[Meter]()
     following = Following(context, subscription, stopping)
-    refresher = Refresher(context, following)
+    refresher = Refresher(context.config, context.link, context.emit, context.failures, context.inbox, following)
     leader_offsets = LeaderOffsets(context, refresher)
     member = None if config.group_id is None else _Member(context, config.group_id, assignors, following, callback_runs)
     commits = None if member is None else member.commits

@@ -77,7 +77,9 @@ async def context():
 
 @pytest.fixture
 def leader_offsets(context):
-    return LeaderOffsets(context, Refresher(context, ReadsNothing()))
+    return LeaderOffsets(
+        context, Refresher(context.config, context.link, context.emit, context.failures, context.inbox, ReadsNothing())
+    )
 
 
 async def test_what_a_leader_was_not_asked_for_is_no_answer(leader_offsets):

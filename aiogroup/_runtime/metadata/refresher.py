@@ -8,10 +8,13 @@ from typing import Final, Protocol
 
 from aiogroup._core.cluster import Cluster
 from aiogroup._core.telemetry import events
-from aiogroup._core.telemetry.counts import METADATA_FAILED
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.counts import METADATA_FAILED, Failures
+from aiogroup._core.telemetry.events import Emit
+from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms
 from aiogroup._runtime.loop.retries import Retries
+from aiogroup._runtime.net.link import Link
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     AiogroupError,
     AuthenticationFailedError,
@@ -47,8 +50,14 @@ class MetadataReader(Protocol):
 
 
 class Refresher:
-    def __init__(self, context: Context, reader: MetadataReader) -> None:
-        self._context = context
+    def __init__(
+        self, config: ConsumerConfig, link: Link, emit: Emit, failures: Failures, inbox: Inbox, reader: MetadataReader
+    ) -> None:
+        self._config = config
+        self._link = link
+        self._emit = emit
+        self._failures = failures
+        self._inbox = inbox
         self._reader = reader
         self._wanted = Signal()
         self._wanted_at_ms: int | None = None
@@ -67,7 +76,7 @@ class Refresher:
         Raises:
             AiogroupError: no broker answered the first time, or one refused the credentials.
         """
-        config = self._context.config
+        config = self._config
         await self.refresh()
         until_ms = now_ms() + CREATED_WITHIN_MS
         while config.allow_auto_create_topics and self.is_incomplete() and (left_ms := until_ms - now_ms()) > 0:
@@ -75,11 +84,11 @@ class Refresher:
             try:
                 await self.refresh(CREATED_WITHIN_MS)
             except (ConnectionLostError, KafkaTimeoutError) as error:
-                self._context.emit(events.MetadataFailed(str(error)))
+                self._emit(events.MetadataFailed(str(error)))
                 return
 
     async def run(self) -> None:
-        config = self._context.config
+        config = self._config
         retries = Retries(config)
         while True:
             due_at_ms = self._refreshed_at_ms + config.metadata_max_age_ms
@@ -96,14 +105,14 @@ class Refresher:
                 await self.refresh()
                 retries.on_success()
             except AuthenticationFailedError as error:
-                self._context.inbox.fail(error)
+                self._inbox.fail(error)
                 raise
             except ConsumerStoppedError:
                 return
             except AiogroupError as error:
                 self._failed_at_ms = now_ms()
                 self._refreshed.pulse()
-                self._context.emit(events.MetadataFailed(str(error)))
+                self._emit(events.MetadataFailed(str(error)))
                 await retries.back_off()
 
     def is_incomplete(self) -> bool:
@@ -112,7 +121,7 @@ class Refresher:
         """
         wanted = self._reader.wanted()
         names = self._reader.matched() if isinstance(wanted, re.Pattern) else wanted
-        return bool(names - self._context.link.cluster.topics.keys())
+        return bool(names - self._link.cluster.topics.keys())
 
     def want(self) -> None:
         """Request a refresh soon, for example because a leader moved or a topic is not known yet. Several requests at
@@ -143,23 +152,23 @@ class Refresher:
         wanted, asked_at_ms = self._reader.wanted(), now_ms()
         since_ms, self._wanted_at_ms = self._wanted_at_ms, None  # a request from now on concerns the next answer
         try:
-            await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted, limit_ms)
+            await self._link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted, limit_ms)
         except BaseException:
             self._wanted_at_ms = since_ms if since_ms is not None else self._wanted_at_ms
             raise
-        self._context.failures.end(METADATA_FAILED)
-        self._reader.on_refreshed(self._context.link.cluster)
+        self._failures.end(METADATA_FAILED)
+        self._reader.on_refreshed(self._link.cluster)
         self._refreshed_at_ms, self.asked_at_ms, self._asked_for = now_ms(), asked_at_ms, wanted
         self._refreshed.pulse()
 
     async def know(self, topics: Collection[str]) -> None:
         """Fetch the metadata of topics that are not known yet. A failure is emitted as an event, not raised."""
-        cluster = self._context.link.cluster
+        cluster = self._link.cluster
         if unknown := [topic for topic in topics if topic not in cluster.topics]:
             try:
-                await self._context.link.fetch_metadata({*cluster.topics, *unknown})
+                await self._link.fetch_metadata({*cluster.topics, *unknown})
             except AiogroupError as error:
-                self._context.emit(events.MetadataFailed(str(error)))
+                self._emit(events.MetadataFailed(str(error)))
 
     async def all_topics(self) -> Cluster:
         """The metadata of every topic, asked for now, again while brokers are not reached, in `request_timeout_ms`.
@@ -167,12 +176,12 @@ class Refresher:
         Raises:
             AiogroupError: no broker answered.
         """
-        config = self._context.config
+        config = self._config
         until_ms = now_ms() + config.request_timeout_ms
         retries = Retries(config, until_ms)
         while True:
             try:
-                return await self._context.link.fetch_metadata(None, max(1, until_ms - now_ms()))
+                return await self._link.fetch_metadata(None, max(1, until_ms - now_ms()))
             except (ConnectionLostError, KafkaTimeoutError) as error:
                 if not await retries.back_off():
                     raise retries.last_error("Metadata", error) from error
@@ -184,18 +193,18 @@ class Refresher:
             UnknownTopicOrPartitionError: one of them is not known until `until_ms`.
             AiogroupError: the last look-up failed; errors that pass are raised at `until_ms`.
         """
-        wanted, config = set(tps), self._context.config
-        while missing := [tp for tp in wanted if self._context.link.cluster.partition(tp) is None]:
+        wanted, config = set(tps), self._config
+        while missing := [tp for tp in wanted if self._link.cluster.partition(tp) is None]:
             why: AiogroupError = UnknownTopicOrPartitionError(f"no such partitions: {sorted(missing)}")
             try:
                 limit_ms = min(max(1, until_ms - now_ms()), config.request_timeout_ms)
-                await self._context.link.fetch_metadata({tp.topic for tp in wanted}, limit_ms)
+                await self._link.fetch_metadata({tp.topic for tp in wanted}, limit_ms)
             except (AuthenticationFailedError, ConsumerStoppedError):
                 raise
             except AiogroupError as error:
-                self._context.emit(events.MetadataFailed(str(error)))
+                self._emit(events.MetadataFailed(str(error)))
                 why = error
-            if all(self._context.link.cluster.partition(tp) is not None for tp in missing):
+            if all(self._link.cluster.partition(tp) is not None for tp in missing):
                 return
             left_ms = until_ms - now_ms()
             await sleep_ms(max(0, min(config.retry_backoff_ms, left_ms)))
