@@ -150,7 +150,9 @@ class _Member:
         self._leadership = membership.leadership
         self._context = context
         self._assignors = assignors
-        self._coordinator = Coordinator(context, membership)
+        self._coordinator = Coordinator(
+            context.config, context.link, context.delivery, context.changes, context.emit, membership
+        )
         committer = Committer(context, self._coordinator, callback_runs.speaks_of_what_is_in_hand, is_member=True)
         self.commits = OwnCommits(context, committer)
 

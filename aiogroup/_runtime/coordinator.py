@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import anyio
 
 from aiogroup._core.changes import Change, Changes
+from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.membership.facts import CoordinatorGone, Fact, NameNotCarried
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.member import Member, Membership
@@ -30,7 +31,6 @@ from aiogroup._core.protocol.schema import R_co, Request
 from aiogroup._core.protocol.versions import first_error_code
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.loop.clock import Signal, now_ms, timeout_ms
 from aiogroup._runtime.loop.retries import Retries
 from aiogroup._runtime.net.connection import Connection, OnAnswer
@@ -44,7 +44,7 @@ from aiogroup.errors import (
     ProtocolError,
 )
 
-__all__ = ["Coordinator", "Line", "Surroundings", "Written"]
+__all__ = ["Coordinator", "Line", "Written"]
 
 UNKNOWN_NODE = -1
 NO_COORDINATOR: Final = FoundCoordinator(
@@ -52,19 +52,6 @@ NO_COORDINATOR: Final = FoundCoordinator(
 )
 FIRST_WITH_NAMES = 5
 """The first version of JoinGroup with `group_instance_id` (KIP-345)."""
-
-
-class Surroundings(Protocol):
-    """The part of a consumer's context that is needed to speak to the coordinator; the heartbeat thread has its own."""
-
-    @property
-    def config(self) -> ConsumerConfig: ...
-    @property
-    def link(self) -> Link: ...
-    @property
-    def emit(self) -> Emit: ...
-    @property
-    def changes(self) -> Changes[Signal]: ...
 
 
 class Written(NamedTuple):
@@ -85,14 +72,26 @@ class Line:
     has_news: Callable[[], bool] | None = None
     """While there is a heartbeat thread: whether it knows something that this loop has not heard yet."""
 
-    def __init__(self, context: Surroundings, membership: Member, *, needs: str = "READ") -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        link: Link,
+        changes: Changes[Signal],
+        emit: Emit,
+        membership: Member,
+        *,
+        needs: str = "READ",
+    ) -> None:
         self.membership = membership
         # To take a free lock does not let the loop run: meanwhile other requests would overtake a heartbeat.
         self.lock = anyio.Lock(fast_acquire=True)
         self.node_id = UNKNOWN_NODE
         self._unknown_since_ms: int | None = None  # while the coordinator is looked for
         self._left_open_at = UNKNOWN_NODE
-        self._context = context
+        self._config = config
+        self._link = link
+        self._changes = changes
+        self._emit = emit
         self._finding = asyncio.Lock()
         self._was_found = False
         self._group_id = membership.identity.group_id
@@ -113,7 +112,7 @@ class Line:
         self._on_changed()
 
     def _on_changed(self) -> None:
-        self._context.changes.tell(Change.MEMBER)
+        self._changes.tell(Change.MEMBER)
 
     async def find(self) -> int:
         """The coordinator's node id, looked up until it is found.
@@ -122,7 +121,7 @@ class Line:
             AiogroupError: an error that no retry mends (not authorized, unsupported version, wrong credentials).
         """
         async with self._finding:
-            retries = Retries(self._context.config)
+            retries = Retries(self._config)
             if self.node_id == UNKNOWN_NODE:
                 self._unknown_since_ms = now_ms()
             while self.node_id == UNKNOWN_NODE:
@@ -146,13 +145,13 @@ class Line:
         one of them a JoinGroup may wait, which nothing says will not be answered.
         """
         node_id, self.node_id = self.node_id, UNKNOWN_NODE
-        if node_id == UNKNOWN_NODE or self._context.link.is_closed:
+        if node_id == UNKNOWN_NODE or self._link.is_closed:
             return  # a stop closes connections under the application's last requests: the coordinator is not lost
-        self._context.emit(events.CoordinatorLost(node_id, why, is_expected))
+        self._emit(events.CoordinatorLost(node_id, why, is_expected))
         if by_one_connection:
             self._left_open_at = node_id
         else:
-            self._context.link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
+            self._link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
         self._on_changed()
 
     async def get_ready(self, channel: str, timeout: int) -> None:
@@ -161,7 +160,7 @@ class Line:
         """
         with suppress(AiogroupError, TimeoutError):
             async with timeout_ms(timeout):
-                await self._context.link.get_ready(await self.find(), channel)
+                await self._link.get_ready(await self.find(), channel)
 
     def write_at_once(
         self,
@@ -179,7 +178,7 @@ class Line:
         node_id = self.node_id
         # The thread may have learnt that the membership is over.
         may_write = not self.lock.locked() and (self.has_news is None or not self.has_news())
-        connection = self._context.link.ready(node_id, channel) if may_write else None
+        connection = self._link.ready(node_id, channel) if may_write else None
         if connection is None:
             return None
         try:
@@ -216,10 +215,10 @@ class Line:
             async with timeout_ms(timeout):
                 if written is None:
                     node_id = await self.find()
-                    connection = await self._context.link.connect(node_id, channel)
+                    connection = await self._link.connect(node_id, channel)
                     is_connected = True
                     if channel != HEARTBEAT:
-                        await self._context.link.give_way()
+                        await self._link.give_way()
                     async with self.lock:
                         self._check_name_is_carried(connection)
                         message = request()
@@ -230,14 +229,14 @@ class Line:
                 response: R_co = await written.connection.answer(written.answer, timeout)
         except TimeoutError as error:
             # The request may still be answered, and would hold up the requests written after it.
-            self._context.link.disconnect(node_id, channel)
+            self._link.disconnect(node_id, channel)
             if channel == JOIN and written is not None:
                 # It may rightly wait for another member. A silent coordinator is lost when the next connection is made.
                 raise KafkaTimeoutError(
                     f"no answer within {timeout} ms: group {self._group_id!r} waits for another member, whose "
                     "max_poll_interval_ms (rebalance_timeout_ms) is longer than ours, or its coordinator is silent"
                 ) from error
-            if timeout >= self._context.config.request_timeout_ms and self.node_id == node_id:
+            if timeout >= self._config.request_timeout_ms and self.node_id == node_id:
                 self.lose(f"no answer within {timeout} ms")
             # An error of the connection's own time-out has a message of its own.
             done = "was not found" if node_id == UNKNOWN_NODE else "did not answer"
@@ -249,7 +248,7 @@ class Line:
             if isinstance(error, ProtocolError):  # the connection is closed, so the caller must see it as lost
                 raise ConnectionLostError(str(error)) from error
             raise
-        self._context.link.note_throttle(node_id, response)
+        self._link.note_throttle(node_id, response)
         return response
 
     def _check_name_is_carried(self, connection: Connection) -> None:
@@ -259,7 +258,7 @@ class Line:
         name = self.identity.instance_id
         if name is None or (version := connection.version_of(JoinGroupRequest)) >= FIRST_WITH_NAMES:
             return
-        self._context.emit(events.StaticMembershipDowngraded(name, self.node_id, version))
+        self._emit(events.StaticMembershipDowngraded(name, self.node_id, version))
         self.handle(NameNotCarried())
 
     async def leave(self, request: LeaveGroupRequest) -> None:
@@ -268,7 +267,7 @@ class Line:
         Raises:
             AiogroupError: no answer within `request_timeout_ms`, or a refusal; then the session ends by itself.
         """
-        response = await self.exchange(HEARTBEAT, self._context.config.request_timeout_ms, lambda: request)
+        response = await self.exchange(HEARTBEAT, self._config.request_timeout_ms, lambda: request)
         code = 0 if response is None else first_error_code(response)
         if remedy_for(Rpc.LEAVE_GROUP, code) not in (Remedy.PROCEED, Remedy.DONE):
             row = lookup(code)
@@ -288,7 +287,7 @@ class Line:
 
     async def _look_up(self, timeout: int | None = None) -> None:
         request = FindCoordinatorRequest(coordinator_keys=(self._group_id,))
-        response = await self._context.link.ask_any(request, timeout, near=not self._was_found)
+        response = await self._link.ask_any(request, timeout, near=not self._was_found)
         found = next(iter(response.coordinators), NO_COORDINATOR)
         match remedy_for(Rpc.FIND_COORDINATOR, found.error_code):
             case Remedy.PROCEED if found.node_id >= 0:
@@ -305,16 +304,16 @@ class Line:
                     found.error_code, row.name, f"looking for the coordinator of {self._group_id!r}: {row.message}",
                     retriable=remedy is Remedy.RETRY,
                 )  # fmt: skip
-        self._context.link.know_address(found.node_id, found.host, found.port)
+        self._link.know_address(found.node_id, found.host, found.port)
         if self.node_id == found.node_id:
             return
         if self.node_id != UNKNOWN_NODE:
             self.lose(f"node {found.node_id} is the coordinator now")
         if self._left_open_at not in (UNKNOWN_NODE, found.node_id):
-            self._context.link.disconnect(self._left_open_at, JOIN, HEARTBEAT, COMMIT)
+            self._link.disconnect(self._left_open_at, JOIN, HEARTBEAT, COMMIT)
         self.node_id, self._left_open_at = found.node_id, UNKNOWN_NODE
         self._was_found = True
-        self._context.emit(events.CoordinatorFound(found.node_id))
+        self._emit(events.CoordinatorFound(found.node_id))
         self._on_changed()
 
 
@@ -327,11 +326,19 @@ class Coordinator(Line):
 
     membership: Membership
 
-    def __init__(self, context: Context, membership: Membership) -> None:
-        super().__init__(context, membership)
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        link: Link,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
+        membership: Membership,
+    ) -> None:
+        super().__init__(config, link, changes, emit, membership)
         self.on_changed: Callable[[], None] = lambda: None
         self.leave_by: Callable[[LeaveGroupRequest], Awaitable[None]] | None = None
-        self._delivery = context.delivery
+        self._delivery = delivery
 
     def _on_changed(self) -> None:
         if self.membership.is_rebalancing:

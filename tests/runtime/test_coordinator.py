@@ -21,7 +21,6 @@ from aiogroup._core.protocol.messages.leave_group import (
     MemberResponse,
 )
 from aiogroup._core.protocol.messages.offset_commit import OffsetCommitResponse
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.loop.clock import Signal, sleep_ms
 from aiogroup._runtime.net.link import COMMIT, HEARTBEAT, JOIN, Link
@@ -83,8 +82,7 @@ def coordinator_of(member, kind=Answering, link=None):
     changes = Changes(Signal)
     assignment = Assignment(changes)
     delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-    context = Context(config, link or Link(config), changes, assignment, delivery, lambda event: None)
-    return kind(context, member.machine)
+    return kind(config, link or Link(config), delivery, changes, lambda event: None, member.machine)
 
 
 async def leave(answer):

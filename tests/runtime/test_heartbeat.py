@@ -121,11 +121,24 @@ class Keeping:
         self.context = Context(self.config, self.link, changes, assignment, delivery, self.told.append)
         self.supervisor = self.context.supervisor
         self.snapshot = MemberSnapshot(ME, may_heartbeat=True, farewell=LEAVE)
-        self.line = Line(self.context, ThreadMember(lambda: self.snapshot, self.facts.append))
+        self.line = Line(
+            self.context.config,
+            self.context.link,
+            self.context.changes,
+            self.context.emit,
+            ThreadMember(lambda: self.snapshot, self.facts.append),
+        )
         self.clock = PollClock(POLL_MS, now_ms())
-        self.heartbeat = Heartbeat(self.context, self.line)
+        self.heartbeat = Heartbeat(self.context.config, self.context.changes, self.context.emit, self.line)
         self.link.is_heartbeat_late = self.heartbeat.is_late
-        self.watchdog = PollWatchdog(self.context, self.line, self.clock, lambda: self.expired.append(now_ms()))
+        self.watchdog = PollWatchdog(
+            self.context.config,
+            self.context.changes,
+            self.context.emit,
+            self.line,
+            self.clock,
+            lambda: self.expired.append(now_ms()),
+        )
         membership = SimpleNamespace(session=("session_timeout_ms", SESSION_MS))
         self.loop_watchdog = LoopWatchdog(self.context, SimpleNamespace(membership=membership), ())
 

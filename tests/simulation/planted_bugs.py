@@ -400,7 +400,7 @@ BUGS = (
     Bug(
         "tells nobody that the membership moved",
         f"{COORDINATOR}:Line._on_changed",
-        "self._context.changes.tell(Change.MEMBER)",
+        "self._changes.tell(Change.MEMBER)",
         "pass",
         seeds=(0,),
     ),
@@ -416,7 +416,7 @@ TESTED_BUGS = (
     Bug(
         "the heartbeat thread keeps the addresses that it began with",
         "aiogroup/_runtime/membership/heartbeat_thread.py:HeartbeatThread.run",
-        "self._context.link.on_brokers = self.publish",
+        "self._link.on_brokers = self.publish",
         "pass",
         tests="tests/kafka/test_moved_addresses.py",
     ),

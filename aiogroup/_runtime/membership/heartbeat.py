@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import anyio
 
-from aiogroup._core.changes import Change, Waiter
+from aiogroup._core.changes import Change, Changes, Waiter
 from aiogroup._core.membership.facts import Failed, HeartbeatAnswered
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.liveness import HeartbeatClock
@@ -20,9 +20,11 @@ from aiogroup._core.membership.settings import session_of
 from aiogroup._core.protocol.errors import lookup
 from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.coordinator import Line, Surroundings
-from aiogroup._runtime.loop.clock import FOREVER_MS, are_done, now_ms, timeout_ms
+from aiogroup._core.telemetry.events import Emit
+from aiogroup._runtime.coordinator import Line
+from aiogroup._runtime.loop.clock import FOREVER_MS, Signal, are_done, now_ms, timeout_ms
 from aiogroup._runtime.net.link import HEARTBEAT
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, AuthenticationFailedError, GroupAuthorizationError
 
 __all__ = ["Heartbeat"]
@@ -43,13 +45,19 @@ class Heartbeat:
     """Sends heartbeats. `on_count(until_ms)` is called with each new `counts_until_ms`."""
 
     def __init__(
-        self, context: Surroundings, coordinator: Line, on_count: Callable[[int], None] = lambda _until_ms: None
+        self,
+        config: ConsumerConfig,
+        changes: Changes[Signal],
+        emit: Emit,
+        coordinator: Line,
+        on_count: Callable[[int], None] = lambda _until_ms: None,
     ) -> None:
         self._on_count = on_count
-        self._context = context
+        self._config = config
+        self._changes = changes
+        self._emit = emit
         self._coordinator = coordinator
         self._identity: Identity | None = None
-        config = context.config
         self.clock = HeartbeatClock(config.heartbeat_interval_ms, config.session_timeout_ms, now_ms())
         self.acknowledged_at_ms: int | None = None
         self.counts_until_ms = FOREVER_MS
@@ -67,7 +75,7 @@ class Heartbeat:
             if identity is None:
                 self._identity = None
                 self._count_until(FOREVER_MS)  # the group's partitions are given up: no delivery has to stop in time
-                await self._context.changes[Waiter.MEMBER].wait()
+                await self._changes[Waiter.MEMBER].wait()
             elif identity != self._identity:
                 self._identity = identity
                 self.clock.on_joined(now)
@@ -82,7 +90,7 @@ class Heartbeat:
             elif now >= self.clock.due_at_ms:
                 await self._beat(identity)
             else:
-                await self._context.changes[Waiter.MEMBER].wait(until_ms=self.clock.due_at_ms)
+                await self._changes[Waiter.MEMBER].wait(until_ms=self.clock.due_at_ms)
 
     def is_late(self) -> bool:
         """The loop was blocked when a heartbeat was due: a task that wakes up before this one lets it go first."""
@@ -100,15 +108,15 @@ class Heartbeat:
         """The coordinator has just shown that it counts this member."""
         assert self._identity is not None
         is_over = now >= self.counts_until_ms
-        _, session_ms = session_of(self._context.config, self._identity)
+        _, session_ms = session_of(self._config, self._identity)
         self._count_until(now + session_ms)
         if is_over:
-            self._context.changes.tell(Change.MEMBER)  # the outage that the session watchdog reported is over
+            self._changes.tell(Change.MEMBER)  # the outage that the session watchdog reported is over
 
     def _give_up_coordinator(self) -> None:
         """No answer came for a whole session (KIP-62): look for another coordinator, and keep the generation."""
-        config = self._context.config
-        self._context.emit(events.HeartbeatMissed(f"no answer for session_timeout_ms={config.session_timeout_ms}"))
+        config = self._config
+        self._emit(events.HeartbeatMissed(f"no answer for session_timeout_ms={config.session_timeout_ms}"))
         self._coordinator.lose(f"no heartbeat answered for {config.session_timeout_ms} ms")
         self.clock.on_coordinator_found(now_ms())
 
@@ -120,7 +128,7 @@ class Heartbeat:
         def request() -> HeartbeatRequest | None:
             if self._coordinator.membership.heartbeats_as != identity:
                 return None
-            self._context.emit(events.HeartbeatSent(identity.generation))
+            self._emit(events.HeartbeatSent(identity.generation))
             return HeartbeatRequest(
                 group_id=identity.group_id,
                 generation_id=identity.generation,
@@ -128,7 +136,7 @@ class Heartbeat:
                 group_instance_id=identity.instance_id,
             )
 
-        limit_ms = self._context.config.request_timeout_ms
+        limit_ms = self._config.request_timeout_ms
         try:
             # The session deadline runs from the last answer. It also covers connecting and looking up the coordinator.
             async with timeout_ms(left_ms):
@@ -139,8 +147,8 @@ class Heartbeat:
             if isinstance(error, GroupAuthorizationError | AuthenticationFailedError):
                 await self._coordinator.report(Failed(error))
                 return
-            self._context.emit(events.HeartbeatMissed(str(error)))
-            self.clock.on_failed(now_ms(), self._context.config.retry_backoff_ms)
+            self._emit(events.HeartbeatMissed(str(error)))
+            self.clock.on_failed(now_ms(), self._config.retry_backoff_ms)
             return
         except TimeoutError:  # the session ended; a request that timed out raised KafkaTimeoutError, caught above
             self._give_up_coordinator()
@@ -165,7 +173,7 @@ class Heartbeat:
         if answer.cancelled() or answer.exception() is not None:
             return
         if doubts_count:
-            self._doubt_ms = min(2 * self._doubt_ms, self._context.config.session_timeout_ms)
+            self._doubt_ms = min(2 * self._doubt_ms, self._config.session_timeout_ms)
         elif now_ms() - began_at_ms < self._quick_ms:
             self._doubt_ms = self._quick_ms
 
@@ -177,10 +185,10 @@ class Heartbeat:
             self.acknowledged_at_ms = now
             if identity == self._identity:
                 self._restart_count(now)
-            self._context.emit(events.HeartbeatAcknowledged(identity.generation, now - sent_at_ms))
+            self._emit(events.HeartbeatAcknowledged(identity.generation, now - sent_at_ms))
         else:
-            self._context.emit(events.HeartbeatMissed(lookup(error_code).name))
-            self.clock.on_failed(now, self._context.config.retry_backoff_ms)
+            self._emit(events.HeartbeatMissed(lookup(error_code).name))
+            self.clock.on_failed(now, self._config.retry_backoff_ms)
         if remedy is Remedy.REDISCOVER:
             self._coordinator.lose(lookup(error_code).name)
         if remedy is not Remedy.PROCEED:

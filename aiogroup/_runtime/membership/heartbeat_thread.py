@@ -53,7 +53,6 @@ from aiogroup._core.membership.thread_member import MemberSnapshot, ThreadMember
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit, Event
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import UNKNOWN_NODE, Coordinator, Line
 from aiogroup._runtime.loop.clock import FOREVER_MS, Signal, timeout_ms
 from aiogroup._runtime.loop.supervisor import Supervisor
@@ -129,22 +128,19 @@ class News:
             self._wake()
 
 
-@dataclass(slots=True)
-class _Surroundings:
-    """What the thread's tasks share; the main loop's tasks have a `Context` for it."""
-
-    config: ConsumerConfig
-    link: Link
-    emit: Emit
-    changes: Changes[Signal] = field(default_factory=lambda: Changes(Signal))
-
-
 class _ThreadLine(Line):
     """Follows the main loop to the coordinator that it finds, and reports when that coordinator is lost."""
 
-    def __init__(self, surroundings: _Surroundings, member: ThreadMember, news: News) -> None:
-        super().__init__(surroundings, member)
-        self._link = surroundings.link
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        link: Link,
+        changes: Changes[Signal],
+        emit: Emit,
+        member: ThreadMember,
+        news: News,
+    ) -> None:
+        super().__init__(config, link, changes, emit, member)
         self._news = news
         self._followed: MemberSnapshot | None = None
 
@@ -169,13 +165,19 @@ class HeartbeatThread:
 
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        changes: Changes[Signal],
+        emit: Emit,
         coordinator: Coordinator,
         poll_clock: PollClock,
         on_fact: Callable[[Fact], None],
         on_count: Callable[[int], None],
     ) -> None:
-        self._context = context
+        self._config = config
+        self._link = link
+        self._changes = changes
+        self._emit = emit
         self._on_count = on_count
         self._coordinator = coordinator
         self._poll_clock = poll_clock
@@ -212,13 +214,13 @@ class HeartbeatThread:
         thread = start_thread("aiogroup heartbeat", self._loop, self._live, self._on_ended)
         coordinator.on_changed, coordinator.leave_by = self.publish, self.leave
         coordinator.has_news = self._news.is_waiting
-        self._context.link.on_brokers = self.publish
+        self._link.on_brokers = self.publish
         try:
             await self._failed.wait()
         finally:
             coordinator.on_changed, coordinator.leave_by = lambda: None, None
             coordinator.has_news = None
-            self._context.link.on_brokers = lambda: None
+            self._link.on_brokers = lambda: None
             self.end()
             with anyio.CancelScope(shield=True), suppress(TimeoutError):
                 async with timeout_ms(END_MS):
@@ -243,7 +245,7 @@ class HeartbeatThread:
         coordinator, member, brokers = (
             self._coordinator,
             self._coordinator.membership,
-            self._context.link.cluster.brokers,
+            self._link.cluster.brokers,
         )
         who = member.heartbeats_as
         return MemberSnapshot(
@@ -268,15 +270,15 @@ class HeartbeatThread:
         try:
             news = self._news.take()
             if news.dropped_count:
-                self._context.emit(events.HeartbeatEventsDropped(news.dropped_count))
+                self._emit(events.HeartbeatEventsDropped(news.dropped_count))
             for event in news.events:
-                self._context.emit(event)
+                self._emit(event)
             for node_id, (why, by_one_connection) in news.losses.items():
                 if self._coordinator.node_id == node_id:
                     self._coordinator.lose(why, by_one_connection=by_one_connection)
             for fact in news.facts:
                 self._on_fact(fact)
-            self._context.changes.tell(Change.MEMBER)  # an answer may have ended an outage
+            self._changes.tell(Change.MEMBER)  # an answer may have ended an outage
         except Exception as error:  # noqa: BLE001 (a callback of the loop: `run` raises it)
             self._fail(error)
 
@@ -300,11 +302,12 @@ class HeartbeatThread:
     # In the thread.
 
     async def _live(self) -> None:
-        config = self._context.config
-        surroundings = _Surroundings(config, Link(config), self._emit)
-        self._line = _ThreadLine(surroundings, ThreadMember(lambda: self._snapshot, self._news.add_fact), self._news)
-        self._heartbeat = Heartbeat(surroundings, self._line, self._on_count)
-        watchdog = PollWatchdog(surroundings, self._line, self._poll_clock, lambda: None)
+        config = self._config
+        link, changes, emit = Link(config), Changes(Signal), self._emit_later
+        member = ThreadMember(lambda: self._snapshot, self._news.add_fact)
+        self._line = _ThreadLine(config, link, changes, emit, member, self._news)
+        self._heartbeat = Heartbeat(config, changes, emit, self._line, self._on_count)
+        watchdog = PollWatchdog(config, changes, emit, self._line, self._poll_clock, lambda: None)
         supervisor = self._supervisor
         await supervisor.start()
         try:
@@ -314,7 +317,7 @@ class HeartbeatThread:
             await self._must_end.wait()
         finally:
             await supervisor.close()
-            await surroundings.link.wait_closed(surroundings.link.close())
+            await link.wait_closed(link.close())
         if supervisor.failure is not None:
             raise supervisor.failure
 
@@ -330,7 +333,7 @@ class HeartbeatThread:
         answered = self._supervisor.begin("LeaveGroup", leave)
         answered.add_done_callback(lambda each: _settle(done, each.exception()))
 
-    def _emit(self, event: Event) -> None:
+    def _emit_later(self, event: Event) -> None:
         if not isinstance(event, events.CoordinatorFound | events.CoordinatorLost):  # the main loop emits its own
             self._news.add_event(event)
 

@@ -48,9 +48,18 @@ class Liveness:
         if context.config.heartbeat_thread:
             from aiogroup._runtime.membership.heartbeat_thread import HeartbeatThread  # noqa: PLC0415 (few have one)
 
-            self.heartbeat = HeartbeatThread(context, coordinator, poll_clock, self._on_fact, self._on_count)
+            self.heartbeat = HeartbeatThread(
+                context.config,
+                context.link,
+                context.changes,
+                context.emit,
+                coordinator,
+                poll_clock,
+                self._on_fact,
+                self._on_count,
+            )
         else:
-            self.heartbeat = Heartbeat(context, coordinator, self._on_count)
+            self.heartbeat = Heartbeat(context.config, context.changes, context.emit, coordinator, self._on_count)
             context.link.is_heartbeat_late = self.heartbeat.is_late
         self.session_watchdog = SessionWatchdog(context, coordinator, self.heartbeat)
 
@@ -62,7 +71,14 @@ class Liveness:
             "loop watchdog": LoopWatchdog(self._context, self._coordinator, self._meters).run,
         }
         if isinstance(self.heartbeat, Heartbeat):
-            watchdog = PollWatchdog(self._context, self._coordinator, self._poll_clock, self._on_expired)
+            watchdog = PollWatchdog(
+                self._context.config,
+                self._context.changes,
+                self._context.emit,
+                self._coordinator,
+                self._poll_clock,
+                self._on_expired,
+            )
             tasks["poll watchdog"] = watchdog.run
         return tasks
 

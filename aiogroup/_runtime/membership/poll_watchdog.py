@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aiogroup._core.changes import Waiter
+from aiogroup._core.changes import Changes, Waiter
 from aiogroup._core.membership.facts import PollIntervalPassed
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.coordinator import Line, Surroundings
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._core.telemetry.events import Emit
+from aiogroup._runtime.coordinator import Line
+from aiogroup._runtime.loop.clock import Signal, now_ms
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
 
 __all__ = ["PollWatchdog"]
@@ -26,13 +28,19 @@ class PollWatchdog:
     """
 
     def __init__(
-        self, context: Surroundings, coordinator: Line, clock: PollClock, on_expired: Callable[[], None]
+        self,
+        config: ConsumerConfig,
+        changes: Changes[Signal],
+        emit: Emit,
+        coordinator: Line,
+        clock: PollClock,
+        on_expired: Callable[[], None],
     ) -> None:
-        self._context = context
+        self._changes = changes
+        self._emit = emit
         self._coordinator = coordinator
         self._clock = clock
         self._on_expired = on_expired
-        config = context.config
         self._tick_ms = max(1, min(config.heartbeat_interval_ms, config.effective_poll_interval_ms // 10))
         self._warned_since_ms: int | None = None
         self._expired_since_ms: int | None = None
@@ -47,9 +55,9 @@ class PollWatchdog:
                     await self._expire(stall.since_ms)
                 elif now >= stall.warns_at_ms and stall.since_ms != self._warned_since_ms:
                     self._warned_since_ms = stall.since_ms
-                    self._context.emit(events.PollIntervalWarning(now - stall.since_ms, stall.interval_ms))
+                    self._emit(events.PollIntervalWarning(now - stall.since_ms, stall.interval_ms))
                 wake_at_ms = min(wake_at_ms, stall.warns_at_ms if now < stall.warns_at_ms else stall.expires_at_ms)
-            await self._context.changes[Waiter.MEMBER].wait(until_ms=max(wake_at_ms, now + 1))
+            await self._changes[Waiter.MEMBER].wait(until_ms=max(wake_at_ms, now + 1))
 
     async def _expire(self, since_ms: int) -> None:
         """End the membership under the lock, then send LeaveGroup: the group must not wait until the session ends."""
@@ -65,4 +73,4 @@ class PollWatchdog:
             try:
                 await coordinator.leave(leave)
             except AiogroupError as error:
-                self._context.emit(events.HeartbeatMissed(f"LeaveGroup: {error}"))
+                self._emit(events.HeartbeatMissed(f"LeaveGroup: {error}"))

@@ -53,7 +53,12 @@ class ParallelRecovery:
         spawn = context.supervisor.spawn
         if context.config.parallel_handoff:
             outsider = Outsider(Identity(context.config.second_group_id, context.config.instance_id))
-            log = SecondLog(context, Line(context, outsider, needs="DESCRIBE"), catch_up, self._commits)
+            log = SecondLog(
+                context,
+                Line(context.config, context.link, context.changes, context.emit, outsider, needs="DESCRIBE"),
+                catch_up,
+                self._commits,
+            )
             await log.check()
             spawn("second commit log", log.run)
         spawn("catch-up", catch_up.run)
