@@ -72,7 +72,7 @@ def build(
     stopping, callback_runs, meters = Stopping(), CallbackRuns(), list[Meter]()
     following = Following(context, subscription, stopping)
     refresher = Refresher(context.config, context.link, context.emit, context.failures, context.inbox, following)
-    leader_offsets = LeaderOffsets(context, refresher)
+    leader_offsets = LeaderOffsets(context.config, context.link, context.supervisor, refresher)
     member = None if config.group_id is None else _Member(context, config.group_id, assignors, following, callback_runs)
     commits = None if member is None else member.commits
     recovery: ParallelRecoveryOrNone = NoParallelRecovery()
@@ -105,8 +105,18 @@ def build(
         positions,
         validator,
         fetchers,
-        OffsetQueries(context, refresher, leader_offsets),
-        NamedOffsets(context, positions),
+        OffsetQueries(
+            context.config,
+            context.link,
+            context.assignment,
+            context.delivery,
+            context.changes,
+            context.supervisor,
+            context.inbox,
+            refresher,
+            leader_offsets,
+        ),
+        NamedOffsets(context.link, context.assignment, context.delivery, context.changes, context.inbox, positions),
         recovery,
         Handling(observers, emit, _Whose(context, group)) if observers else None,
     )
@@ -153,8 +163,27 @@ class _Member:
         self._coordinator = Coordinator(
             context.config, context.link, context.delivery, context.changes, context.emit, membership
         )
-        committer = Committer(context, self._coordinator, callback_runs.speaks_of_what_is_in_hand, is_member=True)
-        self.commits = OwnCommits(context, committer)
+        committer = Committer(
+            context.config,
+            context.link,
+            context.assignment,
+            context.delivery,
+            context.changes,
+            context.emit,
+            context.supervisor,
+            self._coordinator,
+            callback_runs.speaks_of_what_is_in_hand,
+            is_member=True,
+        )
+        self.commits = OwnCommits(
+            context.config,
+            context.assignment,
+            context.delivery,
+            context.emit,
+            context.failures,
+            context.supervisor,
+            committer,
+        )
 
     def in_group(
         self,

@@ -126,8 +126,27 @@ class Committing:
         self.supervisor = self.context.supervisor
         self.member = Member()
         self.coordinator = FakeCoordinator(self.member, changes, is_connected=is_connected)
-        self.committer = Committer(self.context, self.coordinator, lambda: True, is_member=is_member)
-        self.own = OwnCommits(self.context, self.committer)
+        self.committer = Committer(
+            self.context.config,
+            self.context.link,
+            self.context.assignment,
+            self.context.delivery,
+            self.context.changes,
+            self.context.emit,
+            self.context.supervisor,
+            self.coordinator,
+            lambda: True,
+            is_member=is_member,
+        )
+        self.own = OwnCommits(
+            self.context.config,
+            self.context.assignment,
+            self.context.delivery,
+            self.context.emit,
+            self.context.failures,
+            self.context.supervisor,
+            self.committer,
+        )
 
     def entries(self, offset=5):
         return {

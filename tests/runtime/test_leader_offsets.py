@@ -78,7 +78,10 @@ async def context():
 @pytest.fixture
 def leader_offsets(context):
     return LeaderOffsets(
-        context, Refresher(context.config, context.link, context.emit, context.failures, context.inbox, ReadsNothing())
+        context.config,
+        context.link,
+        context.supervisor,
+        Refresher(context.config, context.link, context.emit, context.failures, context.inbox, ReadsNothing()),
     )
 
 
@@ -146,9 +149,28 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
         for each, entry in entries.items():
             context.assignment[each].committed = Committed(entry.offset)
 
-    committer = Committer(context, SimpleNamespace(membership=None), lambda: True, is_member=False)
+    committer = Committer(
+        context.config,
+        context.link,
+        context.assignment,
+        context.delivery,
+        context.changes,
+        context.emit,
+        context.supervisor,
+        SimpleNamespace(membership=None),
+        lambda: True,
+        is_member=False,
+    )
     committer.carry_out = send
-    commits = OwnCommits(context, committer)
+    commits = OwnCommits(
+        context.config,
+        context.assignment,
+        context.delivery,
+        context.emit,
+        context.failures,
+        context.supervisor,
+        committer,
+    )
     positions = asyncio.create_task(Positions(context, leader_offsets, commits).run())
     await eventually(lambda: Bar.HELD not in first.bars)
     positions.cancel()

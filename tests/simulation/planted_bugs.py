@@ -351,8 +351,8 @@ BUGS = (
     Bug(
         "takes an offset of an earlier ownership for one of this",
         f"{NAMED_OFFSETS}:NamedOffsets.decided",
-        "context, waiting = self._context, self.undecided(bound)",
-        "context, waiting = self._context, []",
+        "waiting = self.undecided(bound)",
+        "waiting = []",
         ("lanes",),
         (1_000_014,),
         more=((f"{NAMED_OFFSETS}:NamedOffsets._entry", "or self._positions.is_undecided(partition):", "or False:"),),

@@ -8,11 +8,11 @@ from aiogroup._core.membership.remedies import Remedy, Rpc, not_authorized_error
 from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup._core.offsets.committed_request import BY_NAME, committed_in, committed_request
 from aiogroup._core.protocol.errors import lookup
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Line
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.loop.retries import Retries
-from aiogroup._runtime.net.link import COMMIT
+from aiogroup._runtime.net.link import COMMIT, Link
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
@@ -26,8 +26,9 @@ __all__ = ["CommittedOffsets"]
 
 
 class CommittedOffsets:
-    def __init__(self, context: Context, coordinator: Line) -> None:
-        self._context = context
+    def __init__(self, config: ConsumerConfig, link: Link, coordinator: Line) -> None:
+        self._config = config
+        self._link = link
         self._coordinator = coordinator
 
     async def fetch(
@@ -39,7 +40,7 @@ class CommittedOffsets:
         Raises:
             AiogroupError: the coordinator did not answer until `until_ms`, or refused.
         """
-        retries = Retries(self._context.config, until_ms)
+        retries = Retries(self._config, until_ms)
         while True:
             try:
                 found, last = await self._fetch_once(tps, until_ms)
@@ -54,9 +55,9 @@ class CommittedOffsets:
         self, tps: Collection[TopicPartition] | None, until_ms: int
     ) -> tuple[dict[TopicPartition, Committed | None], AiogroupError | None]:
         group_id = self._coordinator.identity.group_id
-        ids = {tp.topic: self._context.link.cluster.topic_id(tp.topic) for tp in tps or ()}
+        ids = {tp.topic: self._link.cluster.topic_id(tp.topic) for tp in tps or ()}
         request = committed_request(group_id, tps, ids)
-        limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
+        limit_ms = max(1, min(until_ms - now_ms(), self._config.request_timeout_ms))
         at_most = BY_NAME if tps is None or None in ids.values() else None
         response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=at_most)
         assert response is not None
@@ -65,7 +66,7 @@ class CommittedOffsets:
             return {}, self._mend(answer.error_code, f"committed offsets of {group_id!r}")
         for tp, code in answer.refused.items():
             if remedy_for(Rpc.OFFSET_FETCH, code) is Remedy.REFRESH:
-                await self._context.link.look_again(ids, limit_ms)
+                await self._link.look_again(ids, limit_ms)
             return {}, self._mend(code, f"the committed offset of {tp}", tp.topic)
         if missing := set(tps or ()) - answer.found.keys():
             return {}, BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {sorted(missing)}", retriable=True)

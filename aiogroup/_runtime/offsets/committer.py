@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from aiogroup._core.changes import Change, Waiter
+from aiogroup._core.changes import Change, Changes, Waiter
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.membership.facts import CommitAnswered
 from aiogroup._core.offsets.commit_attempt import (
     ABANDONED,
@@ -26,11 +28,13 @@ from aiogroup._core.offsets.commit_plan import CommitEntry, entries_of
 from aiogroup._core.protocol.messages.offset_commit import OffsetCommitResponse
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.counts import Durations
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.coordinator import Coordinator, Written
-from aiogroup._runtime.loop.clock import now_ms, sleep_ms
-from aiogroup._runtime.net.link import COMMIT
+from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms
+from aiogroup._runtime.loop.supervisor import Supervisor
+from aiogroup._runtime.net.link import COMMIT, Link
 from aiogroup._runtime.offsets.committed import CommittedOffsets
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, CommitFailedError
 from aiogroup.structs import TopicPartition
 
@@ -49,20 +53,30 @@ class Committer:
 
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        assignment: Assignment,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
+        supervisor: Supervisor,
         coordinator: Coordinator,
         speaks_of_what_is_in_hand: Callable[[], bool],
         *,
         is_member: bool,
     ) -> None:
         self._speaks_of_what_is_in_hand = speaks_of_what_is_in_hand
-        backoff_ms = context.config.backoff_ms
-        self.commits = Commits(
-            context.assignment, coordinator.membership, context.link, backoff_ms, is_member=is_member
-        )
+        backoff_ms = config.backoff_ms
+        self.commits = Commits(assignment, coordinator.membership, link, backoff_ms, is_member=is_member)
         self.failures = Durations()
-        self.committed = CommittedOffsets(context, coordinator)
-        self._context = context
+        self.committed = CommittedOffsets(config, link, coordinator)
+        self._config = config
+        self._link = link
+        self._assignment = assignment
+        self._delivery = delivery
+        self._changes = changes
+        self._emit = emit
+        self._supervisor = supervisor
         self._coordinator = coordinator
 
     async def commit(self, entries: Entries | None, timeout: int) -> None:
@@ -82,11 +96,11 @@ class Committer:
         """
         failed: set[TopicPartition] = set()
         if entries is None:
-            context, failed = self._context, self._context.assignment.failed_commit
-            context.delivery.settle()
+            failed = self._assignment.failed_commit
+            self._delivery.settle()
             entries = entries_of(
-                context.assignment,
-                delivered=context.config.auto_ack and self._speaks_of_what_is_in_hand(),
+                self._assignment,
+                delivered=self._config.auto_ack and self._speaks_of_what_is_in_hand(),
                 unmoved=True,
                 again=not self.commits.is_member,
             )
@@ -105,13 +119,13 @@ class Committer:
         """Write the commit in this step of the loop, and take an answer that ends it in the step that reads it.
         Everything else is left to a task: to connect, to wait, to sleep, to try again.
         """
-        supervisor = self._context.supervisor
+        supervisor = self._supervisor
         result: asyncio.Future[None] = supervisor.promise()
         written, now = None, attempt.began_at_ms
         if supervisor.is_running and attempt.may_go_at_once(now):
             written = self._coordinator.write_at_once(
                 COMMIT,
-                min(attempt.until_ms - now, self._context.config.request_timeout_ms),
+                min(attempt.until_ms - now, self._config.request_timeout_ms),
                 attempt.request,
                 at_most=attempt.at_most,
                 on_answer=partial(self._take, attempt, result),
@@ -134,8 +148,8 @@ class Committer:
         False at once when the tasks were cancelled from outside, as then no task is left to finish a commit.
         """
         until_ms = now_ms() + timeout
-        while self.commits.is_busy and now_ms() < until_ms and self._context.supervisor.is_running:
-            await self._context.changes[Waiter.COMMITS].wait(until_ms)
+        while self.commits.is_busy and now_ms() < until_ms and self._supervisor.is_running:
+            await self._changes[Waiter.COMMITS].wait(until_ms)
         return not self.commits.is_busy
 
     def hold_back(self) -> None:
@@ -145,7 +159,7 @@ class Committer:
     def release(self) -> None:
         """They go on, unless the group decides a round now."""
         self.commits.is_held_back = False
-        self._context.changes.tell(Change.COMMITS_RELEASED)
+        self._changes.tell(Change.COMMITS_RELEASED)
 
     # One commit. What it waits for is said by its attempt.
 
@@ -159,7 +173,7 @@ class Committer:
         """Take an answer in the step that reads it. The task sleeps that the broker's throttle time asks for."""
         if response.throttle_time_ms:
             return False
-        self._context.delivery.settle()
+        self._delivery.settle()
         now = now_ms()
         attempt.handle(Answered(response), now)
         if attempt.state is CommitState.DONE:
@@ -172,7 +186,7 @@ class Committer:
             else:
                 result.set_result(None)  # first of all: the caller runs before the tasks that are woken next
             self._perform(attempt.poll(now))
-        self._context.changes.tell(Change.COMMIT_ENDED)
+        self._changes.tell(Change.COMMIT_ENDED)
         return False
 
     def _go_on(
@@ -189,26 +203,25 @@ class Committer:
 
     def _keep(self, attempt: CommitAttempt, result: asyncio.Future[None], written: Written | None = None) -> None:
         """Carry the commit on in a task of its own; cancelling whoever waits for the result leaves it running."""
-        supervisor = self._context.supervisor
+        supervisor = self._supervisor
         supervisor.keep(result, "commit", partial(self.carry_on, attempt, written))
         if not supervisor.is_running:  # all tasks have ended, so nobody carries it on
             attempt.handle(ABANDONED, now_ms())
-            self._context.changes.tell(Change.COMMIT_ENDED)
+            self._changes.tell(Change.COMMIT_ENDED)
 
     async def carry_on(self, attempt: CommitAttempt, written: Written | None = None) -> None:
         """Carry a commit on to its end. Raises its error."""
-        context = self._context
         try:
             while (step := attempt.poll(now_ms())).state is not CommitState.DONE:
                 self._perform(step)
                 match step.state:
                     case CommitState.WAITING_ROUND:
-                        self._context.changes.tell(Change.COMMIT_ENDED)  # the rebalance waits for this one no longer
-                        await context.changes[Waiter.ROUND].wait(step.wake_at_ms)
+                        self._changes.tell(Change.COMMIT_ENDED)  # the rebalance waits for this one no longer
+                        await self._changes[Waiter.ROUND].wait(step.wake_at_ms)
                     case CommitState.WAITING_TURN:
-                        await context.changes[Waiter.COMMITS].wait(step.wake_at_ms)
+                        await self._changes[Waiter.COMMITS].wait(step.wake_at_ms)
                     case CommitState.STALE:
-                        await context.link.look_again(attempt.stale_topics, step.wake_at_ms - now_ms())
+                        await self._link.look_again(attempt.stale_topics, step.wake_at_ms - now_ms())
                         attempt.handle(REFRESHED, now_ms())
                     case CommitState.RESTING:
                         await sleep_ms(step.wake_at_ms - now_ms())
@@ -218,14 +231,14 @@ class Committer:
                         await self._exchange(attempt)
         finally:
             attempt.handle(ABANDONED, now_ms())
-            self._context.changes.tell(Change.COMMIT_ENDED)
+            self._changes.tell(Change.COMMIT_ENDED)
         self._perform(step)
         if attempt.error is not None:
             self.failures.note(now_ms() - attempt.began_at_ms)
             raise attempt.error
 
     async def _exchange(self, attempt: CommitAttempt, written: Written | None = None) -> None:
-        limit_ms = min(attempt.until_ms - now_ms(), self._context.config.request_timeout_ms)
+        limit_ms = min(attempt.until_ms - now_ms(), self._config.request_timeout_ms)
         timeout = limit_ms if written is None else written.timeout
         try:
             response = await self._coordinator.exchange(
@@ -235,17 +248,17 @@ class Committer:
             attempt.handle(Failed(error), now_ms())
         else:
             if response is not None:
-                self._context.delivery.settle()
+                self._delivery.settle()
                 attempt.handle(Answered(response), now_ms())
-        self._context.changes.tell(Change.COMMIT_ENDED)  # an earlier commit may wait for this one
+        self._changes.tell(Change.COMMIT_ENDED)  # an earlier commit may wait for this one
 
     def _perform(self, step: Step) -> None:
         for effect in step.effects:
             match effect:
                 case MadeDurable(count, latency_ms):
-                    self._context.emit(events.OffsetsCommitted(count, latency_ms))
+                    self._emit(events.OffsetsCommitted(count, latency_ms))
                     # Records that a rebalance or a stop waits for may be processed now.
-                    self._context.changes.tell(Change.COMMITTED)
+                    self._changes.tell(Change.COMMITTED)
                 case CoordinatorMoved(why):
                     self._coordinator.lose(why)
                 case CommitAnswered():

@@ -17,11 +17,12 @@ from aiogroup._core.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.loop.retries import Retries
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.metadata.refresher import Refresher
-from aiogroup._runtime.net.link import METADATA
+from aiogroup._runtime.net.link import METADATA, Link
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     AiogroupError,
     AuthenticationFailedError,
@@ -45,8 +46,10 @@ class Listed(OffsetAndTimestamp):
 
 
 class LeaderOffsets:
-    def __init__(self, context: Context, refresher: Refresher) -> None:
-        self._context = context
+    def __init__(self, config: ConsumerConfig, link: Link, supervisor: Supervisor, refresher: Refresher) -> None:
+        self._config = config
+        self._link = link
+        self._supervisor = supervisor
         self._refresher = refresher
 
     async def list_offsets(
@@ -59,7 +62,7 @@ class LeaderOffsets:
             UnsupportedVersionError
         """
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
-        retries = Retries(self._context.config, until_ms)
+        retries = Retries(self._config, until_ms)
         while True:
             left = {tp: at for tp, at in wanted.items() if tp not in found}
             why = await self.ask_leaders(left, until_ms, found.update, read_committed=read_committed)
@@ -88,7 +91,7 @@ class LeaderOffsets:
         """
         by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         for tp, at in wanted.items():
-            by_leader[self._context.link.cluster.leader(tp)][tp] = at
+            by_leader[self._link.cluster.leader(tp)][tp] = at
         why = "no leader is known" if by_leader.pop(-1, None) else ""
         unauthorized: set[str] = set()
 
@@ -101,7 +104,7 @@ class LeaderOffsets:
             take(answered)
             return refusal or ("" if len(answered) == len(part) else "the answer lacks partitions")
 
-        begin = self._context.supervisor.begin
+        begin = self._supervisor.begin
         answers = [begin("offsets", partial(ask, *each)) for each in by_leader.items()]
         if answers:
             await asyncio.wait(answers)
@@ -133,11 +136,9 @@ class LeaderOffsets:
         A log without timestamps has the offset -1. Returns the last partition that was refused, for whatever reason,
         with the name of the error; "" if none was.
         """
-        request = ListOffsetsRequest(
-            isolation_level=int(read_committed), topics=_by_topic(wanted, self._context.link.cluster)
-        )
-        limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
-        response: ListOffsetsResponse = await self._context.link.send(node_id, request, METADATA, limit_ms)
+        request = ListOffsetsRequest(isolation_level=int(read_committed), topics=_by_topic(wanted, self._link.cluster))
+        limit_ms = max(1, min(until_ms - now_ms(), self._config.request_timeout_ms))
+        response: ListOffsetsResponse = await self._link.send(node_id, request, METADATA, limit_ms)
         why = ""
         for topic in response.topics:
             for answer in topic.partitions:

@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from aiogroup._core.changes import Waiter
+from aiogroup._core.changes import Changes, Waiter
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.one_lane import OneLane
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.offsets.commit_plan import CommitEntry
 from aiogroup._core.offsets.named_offsets import Offsets, read_offsets
 from aiogroup._core.values import dataclass
-from aiogroup._runtime.context import Context
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import Signal, now_ms
+from aiogroup._runtime.net.link import Link
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError, KafkaTimeoutError, named
 from aiogroup.structs import TopicPartition
 
@@ -51,8 +54,20 @@ class Lookups(Protocol):
 
 
 class NamedOffsets:
-    def __init__(self, context: Context, positions: Lookups) -> None:
-        self._context = context
+    def __init__(
+        self,
+        link: Link,
+        assignment: Assignment,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        inbox: Inbox,
+        positions: Lookups,
+    ) -> None:
+        self._link = link
+        self._assignment = assignment
+        self._delivery = delivery
+        self._changes = changes
+        self._inbox = inbox
         self._positions = positions
 
     def bind(self, offsets: Offsets, why_not_assigned: Callable[[TopicPartition], str]) -> list[NamedOffset]:
@@ -62,7 +77,7 @@ class NamedOffsets:
             IllegalStateError: a partition was never assigned.
             ValueError, TypeError: not offsets, or one lies in none of the lanes that have begun.
         """
-        assignment, bound = self._context.assignment, []
+        assignment, bound = self._assignment, []
         for tp, (offset, metadata) in read_offsets(offsets).items():
             partition = assignment.get(tp)
             if partition is None and not assignment.was_owned(tp):
@@ -85,7 +100,7 @@ class NamedOffsets:
 
     def undecided_of_all(self) -> list[TopicPartition]:
         """The assigned partitions whose lanes have not begun yet."""
-        return [each.tp for each in self._context.assignment if self._positions.is_undecided(each)]
+        return [each.tp for each in self._assignment if self._positions.is_undecided(each)]
 
     async def decided(self, bound: list[NamedOffset], until_ms: int) -> None:
         """Wait until the lanes of all these partitions have begun.
@@ -96,18 +111,18 @@ class NamedOffsets:
             ConsumerStoppedError: the consumer was stopped meanwhile.
             AiogroupError: the consumer failed meanwhile.
         """
-        context, waiting = self._context, self.undecided(bound)
+        waiting = self.undecided(bound)
         while waiting:
             names = named([each.tp for each in waiting])
-            context.inbox.raise_fatal()
-            if context.link.is_closed:
+            self._inbox.raise_fatal()
+            if self._link.is_closed:
                 raise ConsumerStoppedError(f"the consumer was stopped before it was known where {names} go on")
             if now_ms() >= until_ms:
                 raise KafkaTimeoutError(
                     f"nothing was committed: it is not known yet where {names} go on, as their leaders have not "
                     "answered. Records of an earlier ownership come again; commit what is delivered then"
                 )
-            await context.changes[Waiter.REQUESTS].wait(until_ms)
+            await self._changes[Waiter.REQUESTS].wait(until_ms)
             still = self.undecided(waiting)
             # Checked at once: records that are delivered while others are waited for were not meant by the call.
             self._check(each for each in waiting if each not in still)
@@ -125,7 +140,7 @@ class NamedOffsets:
 
     def _check(self, bound: Iterable[NamedOffset]) -> None:
         """Check all offsets before any is noted: no part of a refused commit may be sent with a later one."""
-        self._context.delivery.settle()
+        self._delivery.settle()
         for each in bound:
             partition = each.partition
             if partition is not None and self._is_for_lanes(each, partition):
@@ -143,4 +158,4 @@ class NamedOffsets:
         return self._is_owned(partition) and not each.is_of_former_log
 
     def _is_owned(self, partition: Partition) -> bool:
-        return self._context.assignment.is_owned_since(partition.tp, partition.ownership)
+        return self._assignment.is_owned_since(partition.tp, partition.ownership)

@@ -34,7 +34,7 @@ class SecondLog:
     def __init__(self, context: Context, coordinator: Line, catch_up: CatchUp, commits: OwnCommits | None) -> None:
         self._context = context
         self._commits = commits
-        self._committed = CommittedOffsets(context, coordinator)
+        self._committed = CommittedOffsets(context.config, context.link, coordinator)
         self._catch_up = catch_up
 
     async def check(self) -> None:
