@@ -80,10 +80,47 @@ def build(
         from aiogroup._runtime.recovery.parallel import ParallelRecovery  # noqa: PLC0415 (few consumers have it)
 
         recovery = ParallelRecovery(context, refresher, leader_offsets, beside, commits)
-    positions = Positions(context, leader_offsets, commits, recovery.starts)
-    validator = Validator(context, refresher, positions)
+    positions = Positions(
+        context.config,
+        context.link,
+        context.assignment,
+        context.delivery,
+        context.changes,
+        context.emit,
+        context.failures,
+        context.totals,
+        context.inbox,
+        leader_offsets,
+        commits,
+        recovery.starts,
+    )
+    validator = Validator(
+        context.config,
+        context.link,
+        context.assignment,
+        context.delivery,
+        context.changes,
+        context.emit,
+        context.supervisor,
+        context.inbox,
+        refresher,
+        positions,
+    )
     context.link.on_metadata = validator.follow_leaders
-    fetchers = Fetchers(context, refresher, assignment, LiveRules(context, positions))
+    fetchers = Fetchers(
+        context.config,
+        context.link,
+        context.assignment,
+        context.delivery,
+        context.changes,
+        context.emit,
+        context.failures,
+        context.supervisor,
+        context.inbox,
+        refresher,
+        assignment,
+        LiveRules(context.config, context.delivery, positions),
+    )
     poll_clock = PollClock(config.effective_poll_interval_ms, now_ms())
     assignments = AssignmentChanges(context, subscription, positions, fetchers, recovery, poll_clock)
     group: GroupOrNone = NoGroup(subscription)

@@ -84,7 +84,7 @@ class Engine:
         supervisor.spawn("positions", self.positions.run)
         supervisor.spawn("validator", self.validator.run)
         supervisor.spawn("fetchers", self.fetchers.run)
-        supervisor.spawn("inflater", inflate, context)
+        supervisor.spawn("inflater", inflate, context.delivery, context.changes, context.threads)
         await self.recovery.start()
         self.following.follow(Cause.START)
         self.positions.note_sight(context.link.cluster)  # requested after the partitions were assigned

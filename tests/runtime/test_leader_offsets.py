@@ -20,9 +20,11 @@ from aiogroup._core.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.counts import Failures, Totals
 from aiogroup._runtime.fetching.positions import Positions
+from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import Signal, now_ms
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.offsets.committer import Committer
 from aiogroup._runtime.offsets.leader_offsets import LeaderOffsets
@@ -34,6 +36,8 @@ from tests.support.kafka import eventually
 from tests.support.records import assigned, tp
 
 OFFSETS = {0: 10, 1: 20}
+CONFIG = ConsumerConfig.of(group_id="g")
+FAILURES = Failures(lambda _event: None, now_ms)
 
 
 class BothAnswerForAll:
@@ -64,25 +68,26 @@ class ReadsNothing:
 
 
 @pytest.fixture
-async def context():
-    changes = Changes(Signal)
-    assignment, _ = assigned(*OFFSETS, changes=changes)
-    delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-    link = BothAnswerForAll()
-    made = Context(ConsumerConfig.of(group_id="g"), link, changes, assignment, delivery, lambda _: None)
-    await made.supervisor.start()
+async def supervisor():
+    made = Supervisor(lambda *_: None)
+    await made.start()
     yield made
-    await made.supervisor.close()
+    await made.close()
+
+
+def unheard(_event):
+    pass
+
+
+def leader_offsets_of(link, supervisor):
+    inbox = Inbox(lambda: None, unheard)
+    refresher = Refresher(CONFIG, link, unheard, FAILURES, inbox, ReadsNothing())
+    return LeaderOffsets(CONFIG, link, supervisor, refresher)
 
 
 @pytest.fixture
-def leader_offsets(context):
-    return LeaderOffsets(
-        context.config,
-        context.link,
-        context.supervisor,
-        Refresher(context.config, context.link, context.emit, context.failures, context.inbox, ReadsNothing()),
-    )
+def leader_offsets(supervisor):
+    return leader_offsets_of(BothAnswerForAll(), supervisor)
 
 
 async def test_what_a_leader_was_not_asked_for_is_no_answer(leader_offsets):
@@ -91,12 +96,37 @@ async def test_what_a_leader_was_not_asked_for_is_no_answer(leader_offsets):
     assert {each.partition: answer.offset for each, answer in found.items()} == OFFSETS
 
 
-async def test_positions_are_not_taken_from_who_was_not_asked(context, leader_offsets):
-    for partition in context.assignment:
+async def test_positions_are_not_taken_from_who_was_not_asked(leader_offsets):
+    world = World()
+    for partition in world.assignment:
         partition.move(PositionState.RESET)
-    positions = Positions(context, leader_offsets, None)
-    await positions.resolve(list(context.assignment), now_ms() + 1_000)
-    assert {each.tp.partition: each.position for each in context.assignment} == OFFSETS
+    await world.positions(leader_offsets, None).resolve(list(world.assignment), now_ms() + 1_000)
+    assert {each.tp.partition: each.position for each in world.assignment} == OFFSETS
+
+
+class World:
+    """What is assigned, and what looks up where to begin in it."""
+
+    def __init__(self):
+        self.link, self.changes = BothAnswerForAll(), Changes(Signal)
+        self.assignment, _ = assigned(*OFFSETS, changes=self.changes)
+        self.delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
+
+    def positions(self, leader_offsets, commits):
+        inbox = Inbox(lambda: None, unheard)
+        return Positions(
+            CONFIG,
+            self.link,
+            self.assignment,
+            self.delivery,
+            self.changes,
+            unheard,
+            FAILURES,
+            Totals(unheard),
+            inbox,
+            leader_offsets,
+            commits,
+        )
 
 
 class OneTopicIsForbidden(BothAnswerForAll):
@@ -119,8 +149,8 @@ class OneTopicIsForbidden(BothAnswerForAll):
         )
 
 
-async def test_a_topic_that_may_not_be_read_costs_its_leaders_other_answers_nothing(context, leader_offsets):
-    context.link = OneTopicIsForbidden()
+async def test_a_topic_that_may_not_be_read_costs_its_leaders_other_answers_nothing(supervisor):
+    leader_offsets = leader_offsets_of(OneTopicIsForbidden(), supervisor)
     secret = TopicPartition("secret", 0)
     taken = {}
     wanted = {secret: EARLIEST} | {tp(number): EARLIEST for number in OFFSETS}
@@ -132,9 +162,9 @@ async def test_a_topic_that_may_not_be_read_costs_its_leaders_other_answers_noth
     assert await leader_offsets.list_offsets(wanted, now_ms() + 1_000, read_committed=False)
 
 
-async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_is_durable(context, leader_offsets):
-    committed = []
-    (first, second) = context.assignment
+async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_is_durable(supervisor, leader_offsets):
+    committed, world = [], World()
+    (first, second) = world.assignment
     for partition, offset in ((first, 10), (second, 20)):
         partition.start_at(offset, was_reset=True)
         partition.bar(Bar.HELD)
@@ -147,31 +177,23 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
             first.bar(Bar.HELD)
         await asyncio.sleep(0)
         for each, entry in entries.items():
-            context.assignment[each].committed = Committed(entry.offset)
+            world.assignment[each].committed = Committed(entry.offset)
 
     committer = Committer(
-        context.config,
-        context.link,
-        context.assignment,
-        context.delivery,
-        context.changes,
-        context.emit,
-        context.supervisor,
+        CONFIG,
+        world.link,
+        world.assignment,
+        world.delivery,
+        world.changes,
+        unheard,
+        supervisor,
         SimpleNamespace(membership=None),
         lambda: True,
         is_member=False,
     )
     committer.carry_out = send
-    commits = OwnCommits(
-        context.config,
-        context.assignment,
-        context.delivery,
-        context.emit,
-        context.failures,
-        context.supervisor,
-        committer,
-    )
-    positions = asyncio.create_task(Positions(context, leader_offsets, commits).run())
+    commits = OwnCommits(CONFIG, world.assignment, world.delivery, unheard, FAILURES, supervisor, committer)
+    positions = asyncio.create_task(world.positions(leader_offsets, commits).run())
     await eventually(lambda: Bar.HELD not in first.bars)
     positions.cancel()
     assert committed[0] == {0: 10, 1: 20}

@@ -9,23 +9,27 @@ from functools import partial
 from typing import Final, TypeVar
 from weakref import ref
 
-from aiogroup._core.changes import Waiter
+from aiogroup._core.changes import Changes, Waiter
+from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.asking.broker_fetch import BY_NAME, AfterSeek, BrokerFetch, Brokers, Denied
 from aiogroup._core.fetching.asking.budget import FetchBudget
 from aiogroup._core.fetching.asking.planner import Planner
 from aiogroup._core.fetching.asking.sessions import request_for
-from aiogroup._core.fetching.assignment import LaneTable
+from aiogroup._core.fetching.assignment import Assignment, LaneTable
 from aiogroup._core.fetching.lane import Lane
 from aiogroup._core.fetching.records.decode import DecodeSettings, PassedOver
 from aiogroup._core.fetching.target import UNKNOWN
 from aiogroup._core.offsets.ledger import Ledger
-from aiogroup._core.telemetry.counts import FETCH_FAILED
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.counts import FETCH_FAILED, Failures
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.fetching.lane_rules import LaneRules
 from aiogroup._runtime.fetching.sender import Sender
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import Signal, now_ms
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.metadata.refresher import Refresher
-from aiogroup._runtime.net.link import COMMIT, HEARTBEAT, METADATA
+from aiogroup._runtime.net.link import COMMIT, HEARTBEAT, METADATA, Link
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
 from aiogroup.records import Record
 from aiogroup.structs import TopicPartition
@@ -45,17 +49,32 @@ class Fetchers:
 
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        assignment: Assignment,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
+        failures: Failures,
+        supervisor: Supervisor,
+        inbox: Inbox,
         refresher: Refresher,
         lanes: LaneTable[Lane],
         rules: LaneRules,
     ) -> None:
-        self._context = context
+        self._config = config
+        self._link = link
+        self._assignment = assignment
+        self._delivery = delivery
+        self._changes = changes
+        self._emit = emit
+        self._failures = failures
+        self._supervisor = supervisor
+        self._inbox = inbox
         self._refresher = refresher
         self._rules = rules
         self._lanes = lanes
         self._channel = rules.channel
-        config = context.config
         self._planner = Planner(lanes, config)
         self._senders: dict[int, Sender[BrokerFetch]] = {}
         self._after_seek: dict[int, Sender[AfterSeek]] = {}
@@ -70,7 +89,7 @@ class Fetchers:
             max_batch_bytes=config.max_batch_bytes,
         )
         budget = FetchBudget(lanes, config.lane_buffer_bytes(rules.lane), config.max_partition_fetch_bytes)
-        self._brokers = Brokers(self._planner, budget, config, settings, partial(_Acknowledge, context), now_ms())
+        self._brokers = Brokers(self._planner, budget, config, settings, partial(_Acknowledge, delivery), now_ms())
 
     def read_up_to(self, ends: Mapping[TopicPartition, int]) -> list[PassedOver]:
         """From now on fetch nothing of these partitions once all before these offsets is buffered. The mapping may be
@@ -89,13 +108,13 @@ class Fetchers:
         has_changed = True
         try:
             while True:
-                self._brokers.look(self._context.link.cluster, now_ms())
+                self._brokers.look(self._link.cluster, now_ms())
                 self._follow_plan(now_ms())
                 if has_changed:
                     self._wake_senders()
                     self._follow_seeks(now_ms())
                 self._look_for_silent_brokers(now_ms())
-                has_changed = await self._context.changes[Waiter.FETCHERS].wait(now_ms() + LOOK_MS)
+                has_changed = await self._changes[Waiter.FETCHERS].wait(now_ms() + LOOK_MS)
         finally:
             for sender in [*self._senders.values(), *self._after_seek.values()]:
                 sender.end()
@@ -113,7 +132,7 @@ class Fetchers:
         nodes.discard(UNKNOWN)
         for node_id in self._senders.keys() - nodes:
             self._senders.pop(node_id).end()
-            self._context.failures.end(FETCH_FAILED, node_id)
+            self._failures.end(FETCH_FAILED, node_id)
         for node_id in nodes - self._senders.keys():
             self._senders[node_id] = sender = self._sender(BrokerFetch(node_id, self._brokers, now), self._channel)
             sender.start()
@@ -127,7 +146,20 @@ class Fetchers:
 
     def _sender(self, machine: M, channel: str) -> Sender[M]:
         return Sender(
-            machine, channel, self._context, self._refresher, self._rules, self._on_denied, self._planned_at_ms
+            machine,
+            channel,
+            config=self._config,
+            link=self._link,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            failures=self._failures,
+            supervisor=self._supervisor,
+            inbox=self._inbox,
+            refresher=self._refresher,
+            rules=self._rules,
+            on_denied=self._on_denied,
+            planned_at_ms=self._planned_at_ms,
         )
 
     def _planned_at_ms(self) -> int | None:
@@ -153,7 +185,7 @@ class Fetchers:
         """Refresh the metadata when a fetch is long overdue: its broker may have frozen and lost its leadership.
         Waiting for the time-out would take much longer.
         """
-        limit_ms = self._context.config.fetch_max_wait_ms + OVERDUE_MS
+        limit_ms = self._config.fetch_max_wait_ms + OVERDUE_MS
         if any(now - (each.machine.asked_at_ms or now) > limit_ms for each in self._senders.values()):
             self._refresher.want()
 
@@ -165,7 +197,7 @@ class Fetchers:
         """For how long no broker has answered a fetch although records are wanted; 0 if none are wanted."""
         since_ms = [self._no_leader_since_ms, *(each.machine.tried_since_ms for each in self._senders.values())]
         tried_since_ms = min((each for each in since_ms if each is not None), default=None)
-        if tried_since_ms is None and not any(each.awaits_position for each in self._context.assignment):
+        if tried_since_ms is None and not any(each.awaits_position for each in self._assignment):
             return 0
         return now - max(tried_since_ms or 0, self._brokers.answered_at_ms)
 
@@ -183,12 +215,12 @@ class Fetchers:
         belongs to no connection. One on which no fetch waits is best: a broker usually still reads what was written
         behind a fetch before the connection was closed, but not if the connection breaks while it sends a long answer.
         """
-        link = self._context.link
+        link = self._link
         for node_id, session in self._planner.sessions.items():
             connection, last = link.opened(node_id, METADATA, COMMIT, HEARTBEAT, self._channel), session.end()
             if connection is not None and last is not None:
                 with suppress(AiogroupError):
-                    request = request_for(last, self._context.config, max_bytes=0, max_wait_ms=0)
+                    request = request_for(last, self._config, max_bytes=0, max_wait_ms=0)
                     connection.write(request, at_most=None if last.has_ids else BY_NAME)
 
     def _on_denied(self, node_id: int, denied: Denied) -> None:
@@ -199,7 +231,7 @@ class Fetchers:
         if denied.is_first:
             self._denied_at_ms[tp] = now
         elif self._refresher.asked_at_ms > self._denied_at_ms.get(tp, now):
-            link = self._context.link
+            link = self._link
             if link.let_go(node_id, self._channel):  # else another request is under way there, and is refused, too
                 self._denied_at_ms[tp] = now + CONNECT_AGAIN_MS
                 link.let_go(node_id, self._channel + AFTER_SEEK)
@@ -213,13 +245,13 @@ class _Acknowledge:
     Its reference is weak: the garbage collector does not track records, so a cycle through them would stay for ever.
     """
 
-    __slots__ = ("_context", "_ledger")
+    __slots__ = ("_delivery", "_ledger")
 
-    def __init__(self, context: Context, ledger: Ledger) -> None:
-        self._context = ref(context)
+    def __init__(self, delivery: Delivery, ledger: Ledger) -> None:
+        self._delivery = ref(delivery)
         self._ledger = ledger
 
     def __call__(self, record: Record) -> None:
-        context = self._context()
-        if context is not None:
-            context.delivery.ack(self._ledger, record.offset)
+        delivery = self._delivery()
+        if delivery is not None:
+            delivery.ack(self._ledger, record.offset)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from aiogroup._core.changes import Change, Waiter
-from aiogroup._runtime.context import Context
+from aiogroup._core.changes import Change, Changes, Waiter
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._runtime.loop.clock import Signal
+from aiogroup._runtime.loop.threads import Threads
 
 __all__ = ["inflate"]
 
 
-async def inflate(context: Context) -> None:
+async def inflate(delivery: Delivery, changes: Changes[Signal], threads: Threads) -> None:
     """Decompress one batch after another, as far as the memory bound allows.
 
     Several batches may have been queued while memory was free. The first one is decompressed in any case, so that
     records come however narrow the bound is. A batch that does not fit is queued again when its lane is next in turn.
     """
-    delivery, supply = context.delivery, context.delivery.supply
+    supply = delivery.supply
     is_first = True
     while True:
         if not supply.to_inflate:
-            await context.changes[Waiter.INFLATER].wait()
+            await changes[Waiter.INFLATER].wait()
             is_first = True
             continue
         lane = supply.to_inflate.popleft()
@@ -27,9 +29,9 @@ async def inflate(context: Context) -> None:
             is_first = False
             supply.inflating = pieces[0]
             try:
-                await context.threads.compute(pieces[0].inflate)
+                await threads.compute(pieces[0].inflate)
             finally:
                 supply.inflating = None
                 lane.buffer.weigh()
         delivery.look_again()
-        context.changes.tell(Change.READABLE)
+        changes.tell(Change.READABLE)

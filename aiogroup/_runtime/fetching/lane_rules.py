@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.asking.answers import is_out_of_range
 from aiogroup._core.fetching.lane import Lane
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.recovery.token import is_ours
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.fetching.positions import Positions
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.net.link import FETCH
-from aiogroup.config import FROM_EARLIEST, TO_NEAREST, parse_reset_policy
+from aiogroup.config import FROM_EARLIEST, TO_NEAREST, ConsumerConfig, parse_reset_policy
 from aiogroup.errors import OffsetOutOfRangeError
 from aiogroup.records import LIVE
 
@@ -43,27 +43,27 @@ class LiveRules:
     lane = LIVE
     channel = FETCH
 
-    def __init__(self, context: Context, positions: Positions) -> None:
-        self._context = context
+    def __init__(self, config: ConsumerConfig, delivery: Delivery, positions: Positions) -> None:
+        self._config = config
+        self._delivery = delivery
         self._positions = positions
-        self._policy = parse_reset_policy(context.config.auto_offset_reset)
+        self._policy = parse_reset_policy(config.auto_offset_reset)
 
     def on_answer(self, lane: Lane) -> None:
-        self._context.delivery.opened[lane.tp] = lane
+        self._delivery.opened[lane.tp] = lane
 
     def on_out_of_range(self, lane: Lane, offset: int) -> None:
         assert isinstance(lane, Partition)
-        context = self._context
         if not is_out_of_range(lane, offset):
-            lane.back_off(now_ms(), context.config)
+            lane.back_off(now_ms(), self._config)
             return
         # The low-water mark of a token (KIP-333): the records that the log still holds after it are ours alone to read.
         committed = lane.committed
         is_low_water = committed is not None and committed.offset == offset and is_ours(committed.metadata)
-        is_nearest = self._policy.decides and context.config.out_of_range_reset == "nearest"
+        is_nearest = self._policy.decides and self._config.out_of_range_reset == "nearest"
         policy = FROM_EARLIEST if is_low_water else TO_NEAREST if is_nearest else self._policy
         if not policy.decides:
             lane.stick(OffsetOutOfRangeError(lane.tp, offset))
             return
-        context.delivery.forget([lane])
+        self._delivery.forget([lane])
         self._positions.reset(lane, policy, why=f"offset {offset} is out of range", lost=offset)

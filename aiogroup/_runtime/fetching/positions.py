@@ -9,8 +9,10 @@ from typing import Final, Protocol
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from aiogroup._core.changes import Change, Waiter
+from aiogroup._core.changes import Change, Changes, Waiter
 from aiogroup._core.cluster import Cluster
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition, PositionState
 from aiogroup._core.fetching.target import FORBIDDEN
@@ -19,13 +21,15 @@ from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.recovery.token import LogId, is_ours, read_committed
 from aiogroup._core.telemetry import events
-from aiogroup._core.telemetry.counts import FETCH_FAILED
-from aiogroup._runtime.context import Context
-from aiogroup._runtime.loop.clock import now_ms, wall_ms
+from aiogroup._core.telemetry.counts import FETCH_FAILED, Failures, Totals
+from aiogroup._core.telemetry.events import Emit
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import Signal, now_ms, wall_ms
 from aiogroup._runtime.loop.retries import Retries
+from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Offsets
 from aiogroup._runtime.offsets.own_commits import OwnCommits
-from aiogroup.config import FROM_EARLIEST, ResetPolicy, parse_reset_policy
+from aiogroup.config import FROM_EARLIEST, ConsumerConfig, ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, TopicAuthorizationError, named
 from aiogroup.structs import TopicPartition
 
@@ -58,16 +62,32 @@ class Positions:
 
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        assignment: Assignment,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
+        failures: Failures,
+        totals: Totals,
+        inbox: Inbox,
         offsets: LeaderOffsets,
         commits: OwnCommits | None,
         recoveries: LaneStarts | None = None,
     ) -> None:
-        self._context = context
+        self._config = config
+        self._link = link
+        self._assignment = assignment
+        self._delivery = delivery
+        self._changes = changes
+        self._emit = emit
+        self._failures = failures
+        self._totals = totals
+        self._inbox = inbox
         self._offsets = offsets
         self._commits = commits
-        self._policy = parse_reset_policy(context.config.auto_offset_reset)
-        self._new_policy = parse_reset_policy(context.config.new_partition_reset)
+        self._policy = parse_reset_policy(config.auto_offset_reset)
+        self._new_policy = parse_reset_policy(config.new_partition_reset)
         # Partitions that are being looked up, with their `changes_count` at the request.
         self._asked: dict[Partition, int] = {}
         # Whether a partition did not exist when we first looked for it.
@@ -81,46 +101,46 @@ class Positions:
     @property
     def is_committed_at_once(self) -> bool:
         """Whether a position that is not committed must be committed before the first delivery from it."""
-        return self._commits is not None and self._context.config.enable_auto_commit
+        return self._commits is not None and self._config.enable_auto_commit
 
     async def run(self) -> None:
         """Look up missing positions whenever there are some."""
-        retries = Retries(self._context.config)
+        retries = Retries(self._config)
         while True:
             again_at_ms = await self._commit_held()
             # A self-assigned partition's topic may be missing in the metadata; each refresh looks again.
-            known = self._context.link.cluster.topics
-            missing = [each for each in self._context.assignment if _is_wanted(each) and each.tp.topic in known]
+            known = self._link.cluster.topics
+            missing = [each for each in self._assignment if _is_wanted(each) and each.tp.topic in known]
             # A rebalance looks up the positions of its own partitions.
             wanted = [each for each in missing if not self._is_asked(each)]
             if not wanted:
                 if self._commits is None or not self._commits.is_adopting:  # the rebalance tells its own at its end
-                    self._context.totals.tell()
-                await self._context.changes[Waiter.POSITIONS].wait(again_at_ms)
+                    self._totals.tell()
+                await self._changes[Waiter.POSITIONS].wait(again_at_ms)
                 continue
             try:
                 # Each leader is asked once only: a position that is wanted meanwhile must not wait until the last of
                 # these has a leader.
-                await self.resolve(wanted, now_ms() + self._context.config.request_timeout_ms, most_attempts=1)
+                await self.resolve(wanted, now_ms() + self._config.request_timeout_ms, most_attempts=1)
                 retries.on_success()
             except AiogroupError as error:
                 if not error.retriable:
-                    self._context.inbox.put(error)
-                self._context.emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
+                    self._inbox.put(error)
+                self._emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
                 await retries.back_off()
 
     async def _commit_held(self) -> int | None:
         """Commit the positions of held partitions. Returns when to try again if that failed and may succeed later."""
-        held = [each for each in self._context.assignment if Bar.HELD in each.bars]
+        held = [each for each in self._assignment if Bar.HELD in each.bars]
         if not held or self._commits is None or self._commits.is_adopting:
             return None
         if now_ms() < self._hold_until_ms:
             return self._hold_until_ms
-        if await self._commits.commit_held(held, self._context.config.request_timeout_ms // 3):
+        if await self._commits.commit_held(held, self._config.request_timeout_ms // 3):
             self._held_count = 0
         else:
             self._held_count += 1
-            self._hold_until_ms = now_ms() + self._context.config.backoff_ms(self._held_count)
+            self._hold_until_ms = now_ms() + self._config.backoff_ms(self._held_count)
         return self._hold_until_ms if self._held_count else None
 
     async def resolve(self, partitions: list[Partition], until_ms: int, most_attempts: int | None = None) -> None:
@@ -156,8 +176,8 @@ class Positions:
         finally:
             for each in partitions:
                 self._asked.pop(each, None)
-            self._context.changes.tell(Change.POSITION)  # what this did not find may be looked up again
-        self._context.failures.end(FETCH_FAILED, -1, why=LOOK_UP)
+            self._changes.tell(Change.POSITION)  # what this did not find may be looked up again
+        self._failures.end(FETCH_FAILED, -1, why=LOOK_UP)
 
     def _is_asked(self, partition: Partition) -> bool:
         return self._asked.get(partition) == partition.target.changes_count
@@ -195,11 +215,11 @@ class Positions:
                 partition.move(PositionState.RESET)  # its leader must be asked
             elif committed is not None and self.is_of_former_topic(tp, committed):
                 topic_id = str(partition.topic_id)
-                self._context.emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
+                self._emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
                 self.reset(partition, FROM_EARLIEST, why=events.RECREATED)
                 self._afterwards.pop(partition, lambda: None)()
             elif committed is not None:
-                leader = leader_of(self._context.link.cluster, tp)
+                leader = leader_of(self._link.cluster, tp)
                 partition.start_at(committed.offset, leader_epoch=committed.leader_epoch, leader=leader)
                 partition.committed = committed
             else:
@@ -210,7 +230,7 @@ class Positions:
 
     async def _recover(self, partitions: list[Partition], until_ms: int, most_attempts: int | None) -> None:
         """Start both lanes of newly assigned partitions (KIP-333)."""
-        recoveries, retries = self._recoveries, Retries(self._context.config, until_ms, most_attempts=most_attempts)
+        recoveries, retries = self._recoveries, Retries(self._config, until_ms, most_attempts=most_attempts)
         while recoveries is not None:
             self.follow_topics(partitions)
             if not (left := [each for each in partitions if each in self._recovering]):
@@ -223,7 +243,7 @@ class Positions:
                 if each.state is not PositionState.RESET or each.target.changes_count != asked[each.tp][1]:
                     self._recovering.pop(each, None)
                     self._afterwards.pop(each, lambda: None)()
-                    self._context.changes.tell(Change.POSITION)  # a commit by name may wait for both lanes
+                    self._changes.tell(Change.POSITION)  # a commit by name may wait for both lanes
             if not why:
                 continue
             if not await retries.back_off():
@@ -245,7 +265,7 @@ class Positions:
         """Whether a token (KIP-333) proves that the committed offset belongs to a deleted topic, whose name exists
         again.
         """
-        cluster = self._context.link.cluster
+        cluster = self._link.cluster
         topic_id = cluster.topic_id(tp.topic)
         if topic_id is None or not is_ours(committed.metadata):
             return False
@@ -256,19 +276,19 @@ class Positions:
         """Start over with each partition whose topic id in the metadata has changed, of `partitions` or of all that are
         ours.
         """
-        context, emit = self._context, self._context.emit
-        for partition in context.assignment if partitions is None else partitions:
+        emit = self._emit
+        for partition in self._assignment if partitions is None else partitions:
             tp, former_id = partition.tp, partition.topic_id
-            topic_id = context.link.cluster.topic_id(tp.topic)
+            topic_id = self._link.cluster.topic_id(tp.topic)
             if topic_id is None or topic_id == former_id:
                 continue
             if former_id is not None and not partition.starts_count:
                 self._look_up_again(partition, topic_id)
             elif former_id is not None:
                 self._start_over(partition, former_id, topic_id)
-            elif (former := context.assignment.name_topic(partition, topic_id)) is not None:
+            elif (former := self._assignment.name_topic(partition, topic_id)) is not None:
                 emit(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
-                context.changes.tell(Change.POSITION)  # the positions task tells the totals
+                self._changes.tell(Change.POSITION)  # the positions task tells the totals
 
     def note_sight(self, answer: Cluster) -> None:
         """Note partitions that do not exist when we first look: they begin by `new_partition_reset`, since all their
@@ -279,8 +299,8 @@ class Positions:
         topic's id is known, only another id proves that the topic was recreated. With `auto_offset_reset="none"` the
         application says where to begin.
         """
-        ids = {each.tp.topic: each.topic_id for each in self._context.assignment if each.topic_id is not None}
-        for partition in self._context.assignment:
+        ids = {each.tp.topic: each.topic_id for each in self._assignment if each.topic_id is not None}
+        for partition in self._assignment:
             topic, policy = partition.tp.topic, partition.reset.policy
             is_unknown = answer.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition in self._was_missing or not (is_unknown or topic in answer.topics):
@@ -307,17 +327,17 @@ class Positions:
 
         The whole new log was written after we had subscribed, so it is read like a new partition.
         """
-        context, tp = self._context, partition.tp
-        context.delivery.settle()
+        tp = partition.tp
+        self._delivery.settle()
         position = partition.position
         if partition.has_uncommitted:
-            context.assignment.failed_commit.add(tp)
-        context.delivery.forget([partition])
+            self._assignment.failed_commit.add(tp)
+        self._delivery.forget([partition])
         partition.lanes.abandon(events.RECREATED)
         self._recovering.pop(partition, None)
         self._afterwards.pop(partition, None)
-        context.assignment.start_over(partition, topic_id)
-        context.emit(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
+        self._assignment.start_over(partition, topic_id)
+        self._emit(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
         self.reset(partition, self._new_policy, why=events.RECREATED)
 
     def reset(self, partition: Partition, policy: ResetPolicy, *, why: str, lost: int = -1) -> None:
@@ -351,17 +371,17 @@ class Positions:
                         started[tp] = partition.reset.policy.kind, offset
                         is_new = self._was_missing.get(partition) and partition.reset.policy is self._new_policy
                         if is_new and self._new_policy.kind == "earliest":
-                            self._context.emit(events.NewPartitionFromEarliest(tp.topic, tp.partition))
+                            self._emit(events.NewPartitionFromEarliest(tp.topic, tp.partition))
                     self._start_at(partition, offset)
 
-        retries = Retries(self._context.config, until_ms, most_attempts=most_attempts)
+        retries = Retries(self._config, until_ms, most_attempts=most_attempts)
         while wanted:
-            read_committed = self._context.config.read_committed
+            read_committed = self._config.read_committed
             try:
                 why = await self._offsets.ask_leaders(dict(wanted), until_ms, note, read_committed=read_committed)
             finally:
                 for event in events.PositionFromPolicy.of_round(started):
-                    self._context.emit(event)
+                    self._emit(event)
                 started.clear()
             if not wanted or not why:
                 continue
@@ -385,14 +405,12 @@ class Positions:
 
     def _start_at(self, partition: Partition, offset: int) -> None:
         partition.lanes.return_to(offset)
-        partition.start_at(offset, leader=leader_of(self._context.link.cluster, partition.tp), was_reset=True)
+        partition.start_at(offset, leader=leader_of(self._link.cluster, partition.tp), was_reset=True)
         partition.bar(Bar.HELD, when=self.is_committed_at_once)
         tp, reset = partition.tp, partition.reset
         if reset.why != NOT_COMMITTED:
             skipped_count = max(0, offset - reset.lost) if reset.lost >= 0 else 0
-            self._context.emit(
-                events.OffsetReset(tp.topic, tp.partition, offset, reset.policy.kind, reset.why, skipped_count)
-            )
+            self._emit(events.OffsetReset(tp.topic, tp.partition, offset, reset.policy.kind, reset.why, skipped_count))
 
 
 def _is_wanted(partition: Partition) -> bool:

@@ -13,15 +13,20 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
-from aiogroup._core.changes import Change
+from aiogroup._core.changes import Change, Changes
+from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.asking.broker_fetch import BrokerFetch, Denied, NotAuthorized, OutOfRange, Room, Want
 from aiogroup._core.protocol.messages.fetch import FetchResponse
-from aiogroup._core.telemetry.counts import FETCH_FAILED
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.counts import FETCH_FAILED, Failures
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.fetching.lane_rules import LaneRules
-from aiogroup._runtime.loop.clock import Alarm, now_ms, running_loop
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import Alarm, Signal, now_ms, running_loop
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.net.connection import Connection
+from aiogroup._runtime.net.link import Link
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     AiogroupError,
     AuthenticationFailedError,
@@ -46,7 +51,14 @@ class Sender(Generic[M_co]):
         self,
         machine: M_co,
         channel: str,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
+        failures: Failures,
+        supervisor: Supervisor,
+        inbox: Inbox,
         refresher: Refresher,
         rules: LaneRules,
         on_denied: Callable[[int, Denied], None],
@@ -55,13 +67,18 @@ class Sender(Generic[M_co]):
         self.machine = machine
         self._node_id = machine.node_id
         self._channel = channel
-        self._context = context
-        self._link = context.link
+        self._delivery = delivery
+        self._changes = changes
+        self._emit = emit
+        self._failures = failures
+        self._supervisor = supervisor
+        self._inbox = inbox
+        self._link = link
         self._refresher = refresher
         self._rules = rules
         self._on_denied = on_denied
         self._planned_at_ms = planned_at_ms
-        self._timeout_ms = context.config.request_timeout_ms
+        self._timeout_ms = config.request_timeout_ms
         self._call_soon = running_loop().call_soon
         self._alarm = Alarm(self.step)
         self._connection: Connection | None = None
@@ -117,7 +134,7 @@ class Sender(Generic[M_co]):
                 return
             if connection is not self._connection:
                 self._let_go()
-            request, at_most = machine.begin(now, self._context.delivery.supply.drained_count)
+            request, at_most = machine.begin(now, self._delivery.supply.drained_count)
             try:
                 answer = connection.write(request, at_most=at_most, on_answer=self._on_answer, answer=self._answer)
             except AiogroupError as error:
@@ -144,17 +161,17 @@ class Sender(Generic[M_co]):
         """A part of an answer was taken. The next request is written at once if it will be answered at once; otherwise
         the tasks that wait for the records run first.
         """
-        machine, context = self.machine, self._context
+        machine = self.machine
         for lane in machine.opened:
             self._rules.on_answer(lane)
-        if context.failures.failing:
-            context.failures.end_partitions(frozenset(each.tp for each in machine.opened))
+        if self._failures.failing:
+            self._failures.end_partitions(frozenset(each.tp for each in machine.opened))
             if machine.is_answered and self._channel == self._rules.channel:
-                context.failures.end(FETCH_FAILED, self._node_id)
+                self._failures.end(FETCH_FAILED, self._node_id)
         machine.opened.clear()
         if not machine.has_more:
-            context.delivery.look_again()
-            context.changes.tell(Change.ANSWERED)  # once, so that a waiting request sees all its partitions
+            self._delivery.look_again()
+            self._changes.tell(Change.ANSWERED)  # once, so that a waiting request sees all its partitions
         if machine.is_more_there and not (machine.has_more or machine.news):
             self.step()
         else:
@@ -166,7 +183,7 @@ class Sender(Generic[M_co]):
 
     def _rest(self, now: int) -> None:
         """No request is due."""
-        machine, supply = self.machine, self._context.delivery.supply
+        machine, supply = self.machine, self._delivery.supply
         if machine.is_under_way:
             return
         self._let_go()
@@ -188,8 +205,8 @@ class Sender(Generic[M_co]):
 
     def _spawn(self, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         name = f"{self._rules.channel}er {self._node_id}{self._channel.removeprefix(self._rules.channel)}"
-        if self._context.supervisor.is_running:
-            self._task = self._context.supervisor.spawn(name, work, *args)
+        if self._supervisor.is_running:
+            self._task = self._supervisor.spawn(name, work, *args)
 
     async def _get_ready(self) -> None:
         await self._link.get_ready(self._node_id, self._channel)
@@ -228,27 +245,27 @@ class Sender(Generic[M_co]):
         self._go_on_soon()
 
     def _wake_others(self) -> None:
-        self._context.delivery.look_again()
-        self._context.changes.tell(Change.ANSWERED)
+        self._delivery.look_again()
+        self._changes.tell(Change.ANSWERED)
 
     # News.
 
     def _tell(self) -> None:
-        context, news, self.machine.news = self._context, self.machine.news, []
+        news, self.machine.news = self.machine.news, []
         for each in news:
             match each:
                 case Want.METADATA:
                     self._refresher.want()
                 case Want.BROKERS:
-                    context.changes.tell(Change.FETCHABLE)
+                    self._changes.tell(Change.FETCHABLE)
                 case OutOfRange(lane, offset):
                     self._rules.on_out_of_range(lane, offset)
                 case NotAuthorized(topic):
-                    context.inbox.put(TopicAuthorizationError([topic]))
+                    self._inbox.put(TopicAuthorizationError([topic]))
                 case Denied():
                     self._on_denied(self._node_id, each)
                 case _:
-                    context.emit(each)
+                    self._emit(each)
 
 
 async def _fail(error: Exception) -> None:

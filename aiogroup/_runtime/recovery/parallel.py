@@ -35,7 +35,20 @@ class ParallelRecovery:
         self._context = context
         self._commits = commits
         self._catch_up = CatchUp(context, beside, offsets)
-        self._fetchers = Fetchers(context, refresher, self._catch_up.fetched, CatchUpRules(context, self._catch_up))
+        self._fetchers = Fetchers(
+            context.config,
+            context.link,
+            context.assignment,
+            context.delivery,
+            context.changes,
+            context.emit,
+            context.failures,
+            context.supervisor,
+            context.inbox,
+            refresher,
+            self._catch_up.fetched,
+            CatchUpRules(context, self._catch_up),
+        )
         self.starts: LaneStarts | None = Recoveries(context, refresher, offsets, self._catch_up)
 
     @property
