@@ -37,7 +37,8 @@ from aiogroup.structs import TopicPartition
 __all__ = ["Fetchers"]
 
 M = TypeVar("M", bound=BrokerFetch)
-LOOK_MS: Final = 1_000
+AGAIN_MS: Final = 1_000
+"""How often fresh metadata are asked for while a partition has no leader, or a broker is silent."""
 OVERDUE_MS: Final = 3_000
 AFTER_SEEK: Final = " after a seek"
 CONNECT_AGAIN_MS: Final = 10_000
@@ -78,6 +79,7 @@ class Fetchers:
         self._planner = Planner(lanes, config)
         self._senders: dict[int, Sender[BrokerFetch]] = {}
         self._after_seek: dict[int, Sender[AfterSeek]] = {}
+        self._patience_ms = config.fetch_max_wait_ms + OVERDUE_MS
         self._no_leader_since_ms: int | None = None
         self._denied_at_ms: dict[TopicPartition, int] = {}  # when a leader denied it first
         settings = DecodeSettings(
@@ -108,13 +110,15 @@ class Fetchers:
         has_changed = True
         try:
             while True:
-                self._brokers.look(self._link.cluster, now_ms())
-                self._follow_plan(now_ms())
+                now = now_ms()
+                self._brokers.look(self._link.cluster, now)
+                self._follow_plan(now)
                 if has_changed:
                     self._wake_senders()
-                    self._follow_seeks(now_ms())
-                self._look_for_silent_brokers(now_ms())
-                has_changed = await self._changes[Waiter.FETCHERS].wait(now_ms() + LOOK_MS)
+                    self._follow_seeks(now)
+                if self._is_any_silent(now):
+                    self._refresher.want()
+                has_changed = await self._changes[Waiter.FETCHERS].wait(self._look_at_ms(now))
         finally:
             for sender in [*self._senders.values(), *self._after_seek.values()]:
                 sender.end()
@@ -181,13 +185,21 @@ class Fetchers:
                 after.machine.hurry()
                 after.wake()
 
-    def _look_for_silent_brokers(self, now: int) -> None:
-        """Refresh the metadata when a fetch is long overdue: its broker may have frozen and lost its leadership.
-        Waiting for the time-out would take much longer.
+    def _is_any_silent(self, now: int) -> bool:
+        """Whether a fetch is long overdue: its broker may have frozen and lost its leadership, which fresh metadata
+        tell. Waiting for the time-out would take much longer.
         """
-        limit_ms = self._config.fetch_max_wait_ms + OVERDUE_MS
-        if any(now - (each.machine.asked_at_ms or now) > limit_ms for each in self._senders.values()):
-            self._refresher.want()
+        since_ms = now - self._patience_ms
+        return any((each.machine.asked_at_ms or now) < since_ms for each in self._senders.values())
+
+    def _look_at_ms(self, now: int) -> int:
+        """When the plan changes by time alone, or a broker would be silent: nobody tells of these."""
+        if self._no_leader_since_ms is not None or self._is_any_silent(now):
+            return now + AGAIN_MS
+        asked_at_ms = (each.machine.asked_at_ms or now for each in self._senders.values())
+        silent_at_ms = min(asked_at_ms, default=now) + self._patience_ms + 1
+        planned_at_ms = self._planner.wake_at_ms
+        return silent_at_ms if planned_at_ms is None else min(silent_at_ms, planned_at_ms)
 
     def note_assignment(self) -> None:
         """Partitions came or went: count the silence of brokers from now on."""
