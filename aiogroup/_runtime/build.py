@@ -79,7 +79,21 @@ def build(
     if config.enable_parallel_rebalance:
         from aiogroup._runtime.recovery.parallel import ParallelRecovery  # noqa: PLC0415 (few consumers have it)
 
-        recovery = ParallelRecovery(context, refresher, leader_offsets, beside, commits)
+        recovery = ParallelRecovery(
+            context.config,
+            context.link,
+            context.assignment,
+            context.delivery,
+            context.changes,
+            context.emit,
+            context.failures,
+            context.supervisor,
+            context.inbox,
+            refresher,
+            leader_offsets,
+            beside,
+            commits,
+        )
     positions = Positions(
         context.config,
         context.link,
@@ -137,7 +151,19 @@ def build(
         following,
         group,
         self_assignment,
-        Requests(context, group, subscription, callback_runs, stopping),
+        Requests(
+            context.config,
+            context.link,
+            context.assignment,
+            context.delivery,
+            context.changes,
+            context.emit,
+            context.inbox,
+            group,
+            subscription,
+            callback_runs,
+            stopping,
+        ),
         refresher,
         positions,
         validator,
