@@ -70,7 +70,7 @@ def build(
     assignment, beside = Assignment(changes), LaneTable[RangeCursor](changes)
     context = Context(config, Link(config), changes, assignment, _delivery(config, assignment, beside), emit)
     stopping, callback_runs, meters = Stopping(), CallbackRuns(), list[Meter]()
-    following = Following(context, subscription, stopping)
+    following = Following(context.config, context.link, context.emit, context.inbox, subscription, stopping)
     refresher = Refresher(context.config, context.link, context.emit, context.failures, context.inbox, following)
     leader_offsets = LeaderOffsets(context.config, context.link, context.supervisor, refresher)
     member = None if config.group_id is None else _Member(context, config.group_id, assignors, following, callback_runs)
@@ -136,11 +136,23 @@ def build(
         LiveRules(context.config, context.delivery, positions),
     )
     poll_clock = PollClock(config.effective_poll_interval_ms, now_ms())
-    assignments = AssignmentChanges(context, subscription, positions, fetchers, recovery, poll_clock)
+    assignments = AssignmentChanges(
+        context.assignment, context.delivery, subscription, positions, fetchers, recovery, poll_clock
+    )
     group: GroupOrNone = NoGroup(subscription)
     if member is not None:
         group = member.in_group(subscription, positions, assignments, poll_clock, refresher, stopping, meters)
-    self_assignment = SelfAssignment(context, following.topics, group, assignments, callback_runs)
+    self_assignment = SelfAssignment(
+        context.config,
+        context.link,
+        context.assignment,
+        context.delivery,
+        context.emit,
+        following.topics,
+        group,
+        assignments,
+        callback_runs,
+    )
     following.set_parts(group, refresher, self_assignment)
     return Engine(
         subscription,
@@ -260,17 +272,89 @@ class _Member:
     ) -> Group:
         current = CurrentRebalance(self._context.emit)
         context, coordinator, commits = self._context, self._coordinator, self.commits
-        callbacks = Callbacks(context, subscription, coordinator, poll_clock, self._callback_runs)
-        ownership = Ownership(context, current, coordinator, commits, callbacks, changes)
-        leader = Leader(context, current, coordinator, self._assignors, self._leadership, refresher)
-        rounds = ClassicRounds(context, current, coordinator, leader, self._forms, self._leadership, self._offers)
+        callbacks = Callbacks(
+            context.changes, context.emit, context.inbox, subscription, coordinator, poll_clock, self._callback_runs
+        )
+        ownership = Ownership(
+            context.config,
+            context.assignment,
+            context.delivery,
+            context.changes,
+            context.emit,
+            current,
+            coordinator,
+            commits,
+            callbacks,
+            changes,
+        )
+        leader = Leader(
+            context.config,
+            context.link,
+            context.threads,
+            current,
+            coordinator,
+            self._assignors,
+            self._leadership,
+            refresher,
+        )
+        rounds = ClassicRounds(
+            context.config,
+            context.supervisor,
+            current,
+            coordinator,
+            leader,
+            self._forms,
+            self._leadership,
+            self._offers,
+        )
         default = parse_reset_policy(context.config.auto_offset_reset)
         first_sight = FirstSight(default, of_new=parse_reset_policy(context.config.new_partition_reset))
         rebalance = Rebalance(
-            context, current, coordinator, commits, positions, ownership, rounds, first_sight, refresher
+            context.config,
+            context.link,
+            context.assignment,
+            context.changes,
+            context.emit,
+            context.totals,
+            context.inbox,
+            current,
+            coordinator,
+            commits,
+            positions,
+            ownership,
+            rounds,
+            first_sight,
+            refresher,
         )
-        liveness = Liveness(context, coordinator, ownership, poll_clock, meters)
-        return Group(context, stopping, current, subscription, coordinator, commits, liveness, rebalance, poll_clock)
+        liveness = Liveness(
+            context.config,
+            context.link,
+            context.assignment,
+            context.delivery,
+            context.changes,
+            context.emit,
+            context.inbox,
+            coordinator,
+            ownership,
+            poll_clock,
+            meters,
+        )
+        return Group(
+            context.config,
+            context.link,
+            context.assignment,
+            context.changes,
+            context.supervisor,
+            context.inbox,
+            stopping,
+            current,
+            subscription,
+            coordinator,
+            commits,
+            liveness,
+            rebalance,
+            poll_clock,
+        )
 
 
 def _delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:
