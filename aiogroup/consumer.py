@@ -278,13 +278,13 @@ class Consumer(Generic[K, V]):
         if engine is None:
             return self  # `__anext__` says what to do
         engine.requests.iterate()
-        return engine.iterated(engine.context.delivery.cursor)
+        return engine.iterated(engine.delivery.cursor)
 
     @is_request
     async def __anext__(self) -> Record[K, V]:
         self._check_loop()
         engine = self._started()
-        return await engine.given(anext(engine.context.delivery.cursor))
+        return await engine.given(anext(engine.delivery.cursor))
 
     def merged(
         self,
@@ -418,7 +418,7 @@ class Consumer(Generic[K, V]):
         group = engine.group.needed_for("commit")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         if offsets is None:
-            assignment = engine.context.assignment
+            assignment = engine.assignment
             if self._subscription.is_empty and not (assignment or assignment.failed_commit or self._is_in_callback):
                 raise IllegalStateError("commit: Not subscribed to any topics; what was given up cannot be committed")
             await group.committer.commit(None, until_ms - now_ms())
@@ -497,7 +497,7 @@ class Consumer(Generic[K, V]):
         until_ms = now_ms() + self.config.default_api_timeout_ms
         numbers = [each.ownership for each in owned]
         found = await group.committer.committed.fetch([each.tp for each in owned], until_ms) if owned else {}
-        engine.context.delivery.settle()
+        engine.delivery.settle()
         for partition in engine.self_assignment.still(owned, numbers):
             committed = found[partition.tp]
             if committed is not None and engine.positions.is_of_former_topic(partition.tp, committed):
@@ -563,7 +563,7 @@ class Consumer(Generic[K, V]):
             AiogroupError: a leader did not answer in `default_api_timeout_ms`, or a position is not known yet.
         """
         engine = self._running()
-        if not engine.context.assignment:
+        if not engine.assignment:
             raise IllegalStateError("nothing is assigned: there is no lag to measure")
         lag = await engine.offset_queries.lag()
         return lag if detail else lag.total
@@ -592,7 +592,7 @@ class Consumer(Generic[K, V]):
         old the knowledge of each end is.
         """
         engine = self._running()
-        partitions = list(engine.context.assignment)
+        partitions = list(engine.assignment)
         lags = {each.tp: engine.offset_queries.current_lag(each) for each in partitions}
         if not detail:
             return lags
@@ -682,7 +682,7 @@ class Consumer(Generic[K, V]):
         """The partitions that are ours now."""
         if self._engine is None or self._subscription.is_empty:
             return self._subscription.assigned
-        return self._engine.context.assignment.names
+        return self._engine.assignment.names
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Deliver nothing of these partitions until `resume`, or until they are given up; what is buffered is kept.
@@ -692,13 +692,13 @@ class Consumer(Generic[K, V]):
         """
         for partition in [self._owned(tp) for tp in partitions]:
             partition.pause(Bar.PAUSED)
-        self._running().context.delivery.interrupt()
+        self._running().delivery.interrupt()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Deliver again what `pause` paused."""
         for partition in [self._owned(tp) for tp in partitions]:
             partition.pause(Bar.PAUSED, when=False)
-        self._running().context.delivery.interrupt()
+        self._running().delivery.interrupt()
 
     def paused(self, *partitions: TopicPartition) -> Paused:
         """The paused ones of the assigned partitions, or of these. `async with consumer.paused():` pauses them.
@@ -736,7 +736,7 @@ class Consumer(Generic[K, V]):
 
     def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
         """The partition numbers of a topic, `None` while it is not known."""
-        info = self._running().context.link.cluster.topics.get(topic)
+        info = self._running().link.cluster.topics.get(topic)
         return None if info is None else frozenset(info.partitions)
 
     # The group.
@@ -760,8 +760,8 @@ class Consumer(Generic[K, V]):
     def lanes(self) -> dict[TopicPartition, CatchUpProgress]:
         """How far the catch-up lanes are, by partition; empty without `enable_parallel_rebalance` (KIP-333)."""
         engine = self._running()
-        engine.context.delivery.settle()
-        found = {each.tp: each.lanes.progress() for each in engine.context.assignment}
+        engine.delivery.settle()
+        found = {each.tp: each.lanes.progress() for each in engine.assignment}
         return {tp: progress for tp, progress in found.items() if progress is not None}
 
     def offsets_for_transaction(self, offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -793,7 +793,7 @@ class Consumer(Generic[K, V]):
                     "theirs come again"
                 )
             entries = engine.named_offsets.entries(bound)
-            engine.context.assignment.refuse_former(entries)
+            engine.assignment.refuse_former(entries)
             given |= {(each.tp, each.ownership) for each in owned}
         self._given_to_transaction = (engine.requests.asked_count, given)
         return {tp: OffsetAndMetadata(entry.offset, entry.metadata) for tp, entry in entries.items()}
@@ -889,7 +889,7 @@ class Consumer(Generic[K, V]):
     def _running(self) -> Engine:
         self._check_loop()
         engine = self._engine
-        if engine is None or self._stopping is not None or engine.context.inbox.fatal is not None:
+        if engine is None or self._stopping is not None or engine.inbox.fatal is not None:
             self._check_alive()
             return self._started()
         return engine
@@ -934,8 +934,8 @@ class Consumer(Generic[K, V]):
 
     def _check_alive(self) -> None:
         self._check_not_stopped()
-        if self._engine is not None and self._engine.context.inbox.fatal is not None and not self._is_in_callback:
-            self._engine.context.inbox.raise_fatal()
+        if self._engine is not None and self._engine.inbox.fatal is not None and not self._is_in_callback:
+            self._engine.inbox.raise_fatal()
 
     def _grouped(self, call: str) -> Group:
         return self._running().group.needed_for(call)
@@ -964,7 +964,7 @@ class Consumer(Generic[K, V]):
 
     def _follow(self, cause: Cause) -> None:
         if self._engine is not None:
-            self._engine.context.delivery.close_cursor()
+            self._engine.delivery.close_cursor()
             self._engine.following.follow(cause)
 
     def _move(
@@ -983,10 +983,10 @@ class Consumer(Generic[K, V]):
         if engine.positions.is_recovering(partition, again):
             return
         move = partial(
-            engine.context.delivery.seek,
+            engine.delivery.seek,
             partition,
             leader_epoch=leader_epoch,
-            leader=leader_of(engine.context.link.cluster, partition.tp),
+            leader=leader_of(engine.link.cluster, partition.tp),
             keeps_buffer=keeps_buffer,
         )
         why = "a seek in on_partitions_assigned" if is_first else "seek with drop_pending"
@@ -997,12 +997,12 @@ class Consumer(Generic[K, V]):
 
         The positions task calls this and must not end by it: the application's next request raises the error.
         """
-        context = self._started().context
+        inbox = self._started().inbox
         try:
             if self._running().self_assignment.is_still(partition):
                 self._move(partition, offset, **how)
         except ValueError as error:
-            context.inbox.put(error)
+            inbox.put(error)
 
     async def _seek_to(self, partitions: tuple[TopicPartition, ...], mark: int) -> bool:
         engine = self._running()
@@ -1023,7 +1023,7 @@ class Consumer(Generic[K, V]):
     def _is_given_to_transaction(self, engine: Engine) -> bool:
         """`offsets_for_transaction` was called for this batch, and what it spoke of is still ours."""
         asked_count, given = self._given_to_transaction
-        is_owned = engine.context.assignment.is_owned_since
+        is_owned = engine.assignment.is_owned_since
         return asked_count == engine.requests.asked_count and all(is_owned(*each) for each in given)
 
     def _why_not_assigned(self, tp: TopicPartition) -> str:

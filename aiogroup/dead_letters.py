@@ -190,10 +190,10 @@ class DeadLetters:
                 late = f"{topic} has not acknowledged it within default_api_timeout_ms={limit_ms}"
                 raise _failed(record, late, error) from error
         except DeadLetterError as failure:
-            engine.context.emit(events.DeadLetterFailed(*place, topic, str(failure)))
+            engine.emit(events.DeadLetterFailed(*place, topic, str(failure)))
             raise
         else:
-            engine.context.emit(events.DeadLetterSent(*place, topic, *sent, _name_of(why)))
+            engine.emit(events.DeadLetterSent(*place, topic, *sent, _name_of(why)))
         finally:
             self._unsent -= 1
             if not self._unsent:
@@ -227,7 +227,7 @@ class DeadLetters:
         """
         if topics <= self._seen:
             return ""
-        found = await self._consumer._started().context.link.fetch_metadata(topics - self._seen)
+        found = await self._consumer._started().link.fetch_metadata(topics - self._seen)
         self._seen |= found.topics.keys() & topics
         missing = ", ".join(sorted(topics - self._seen))
         return f"create {missing} for dead letters, or let this principal see and write them" if missing else ""

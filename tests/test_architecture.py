@@ -19,7 +19,6 @@ UPSTAIRS = (
     "loop",
     "net",
     "inbox",
-    "context",
     "coordinator",
     "metadata",
     "offsets",

@@ -6,6 +6,8 @@ inform `Following`, which is made first and is given the parts that it directs l
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from aiogroup._core.changes import Changes
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment, LaneTable
@@ -15,13 +17,12 @@ from aiogroup._core.membership.classic.requests import Offers
 from aiogroup._core.membership.first_sight import FirstSight
 from aiogroup._core.membership.identity import NO_GENERATION, Identity
 from aiogroup._core.membership.liveness import PollClock
-from aiogroup._core.membership.member import MemberObserver
 from aiogroup._core.membership.settings import GroupSettings
 from aiogroup._core.subscription import Subscription
+from aiogroup._core.telemetry.counts import Failures, Totals
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._core.telemetry.meter import Meter
 from aiogroup._core.telemetry.record_observer import RecordObserver, Whose
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.delivery.handling import Handling
 from aiogroup._runtime.delivery.requests import Requests
@@ -33,7 +34,10 @@ from aiogroup._runtime.fetching.positions import Positions
 from aiogroup._runtime.fetching.validator import Validator
 from aiogroup._runtime.following import Following
 from aiogroup._runtime.group import Group, GroupOrNone, NoGroup
+from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import Signal, now_ms
+from aiogroup._runtime.loop.supervisor import Supervisor
+from aiogroup._runtime.loop.threads import Threads
 from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
 from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup._runtime.membership.callbacks import Callbacks
@@ -66,106 +70,384 @@ def build(
     observers: tuple[RecordObserver, ...] = (),
 ) -> Engine:
     """Call this in the loop that is to run the consumer. Nothing runs yet, and nothing is connected."""
-    changes = Changes(Signal)
-    assignment, beside = Assignment(changes), LaneTable[RangeCursor](changes)
-    context = Context(config, Link(config), changes, assignment, _delivery(config, assignment, beside), emit)
-    stopping, callback_runs, meters = Stopping(), CallbackRuns(), list[Meter]()
-    following = Following(context, subscription, stopping)
-    refresher = Refresher(context.config, context.link, context.emit, context.failures, context.inbox, following)
-    leader_offsets = LeaderOffsets(context.config, context.link, context.supervisor, refresher)
-    member = None if config.group_id is None else _Member(context, config.group_id, assignors, following, callback_runs)
-    commits = None if member is None else member.commits
-    recovery: ParallelRecoveryOrNone = NoParallelRecovery()
-    if config.enable_parallel_rebalance:
+    return _Building(config, assignors, subscription, emit).engine(observers, emit)
+
+
+class _Member(NamedTuple):
+    """The parts of a member that `Positions` needs; the others need `Positions`."""
+
+    membership: ClassicMembership
+    offers: Offers
+    coordinator: Coordinator
+    commits: OwnCommits
+
+
+class _Building:
+    """What several parts are given. No part sees it."""
+
+    def __init__(
+        self, config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription: Subscription, emit: Emit
+    ) -> None:
+        self._config = config
+        self._assignors = assignors
+        self._subscription = subscription
+        self._link = link = Link(config)
+        self._changes = Changes(Signal)
+        self._assignment = Assignment(self._changes)
+        self._beside = LaneTable[RangeCursor](self._changes)
+        self._delivery = _delivery(config, self._assignment, self._beside)
+        self._failures = Failures(emit, now_ms)
+        self._totals = Totals(self._failures.emit)
+        self._emit = self._totals.emit
+        self._inbox = Inbox(self._delivery.interrupt, self._emit)
+        self._supervisor = Supervisor(self._inbox.fail_by_task)
+        self._threads = Threads()
+        self._stopping = Stopping()
+        self._callback_runs = CallbackRuns()
+        self._meters: list[Meter] = []
+        self._poll_clock = PollClock(config.effective_poll_interval_ms, now_ms())
+        self._following = Following(
+            config=config,
+            link=link,
+            emit=self._emit,
+            inbox=self._inbox,
+            subscription=subscription,
+            stopping=self._stopping,
+        )
+        self._refresher = Refresher(
+            config=config,
+            link=link,
+            emit=self._emit,
+            failures=self._failures,
+            inbox=self._inbox,
+            reader=self._following,
+        )
+        self._leader_offsets = LeaderOffsets(
+            config=config, link=link, supervisor=self._supervisor, refresher=self._refresher
+        )
+
+    def engine(self, observers: tuple[RecordObserver, ...], emit: Emit) -> Engine:
+        config = self._config
+        member = None if config.group_id is None else self._member(config.group_id)
+        commits = None if member is None else member.commits
+        recovery = self._recovery(commits)
+        positions = self._positions(commits, recovery)
+        validator = self._validator(positions)
+        fetchers = self._fetchers(positions)
+        assignment_changes = AssignmentChanges(
+            assignment=self._assignment,
+            delivery=self._delivery,
+            subscription=self._subscription,
+            positions=positions,
+            fetchers=fetchers,
+            recovery=recovery,
+            poll_clock=self._poll_clock,
+        )
+        group: GroupOrNone = NoGroup(self._subscription)
+        if member is not None:
+            group = self._group(member, positions, assignment_changes)
+        self_assignment = self._self_assignment(group, assignment_changes)
+        self._following.set_parts(group, self._refresher, self_assignment)
+        whose = _Whose(config, self._link, group)
+        return Engine(
+            subscription=self._subscription,
+            config=config,
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            supervisor=self._supervisor,
+            threads=self._threads,
+            inbox=self._inbox,
+            stopping=self._stopping,
+            callback_runs=self._callback_runs,
+            meters=self._meters,
+            following=self._following,
+            group=group,
+            self_assignment=self_assignment,
+            requests=self._requests(group),
+            refresher=self._refresher,
+            positions=positions,
+            validator=validator,
+            fetchers=fetchers,
+            offset_queries=self._offset_queries(),
+            named_offsets=self._named_offsets(positions),
+            recovery=recovery,
+            handling=Handling(observers, emit, whose) if observers else None,
+        )
+
+    def _member(self, group_id: str) -> _Member:
+        config = self._config
+        settings = GroupSettings.of(config, is_cooperative=is_cooperative(self._assignors))
+        offers = Offers(self._assignors, config.client_rack, self._assignment)
+        membership = ClassicMembership(Identity(group_id, config.instance_id), settings, offers, self._following)
+        coordinator = Coordinator(
+            config=config,
+            link=self._link,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            membership=membership,
+        )
+        committer = Committer(
+            config=config,
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            supervisor=self._supervisor,
+            coordinator=coordinator,
+            speaks_of_what_is_in_hand=self._callback_runs.speaks_of_what_is_in_hand,
+            is_member=True,
+        )
+        commits = OwnCommits(
+            config=config,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            emit=self._emit,
+            failures=self._failures,
+            supervisor=self._supervisor,
+            committer=committer,
+        )
+        return _Member(membership, offers, coordinator, commits)
+
+    def _recovery(self, commits: OwnCommits | None) -> ParallelRecoveryOrNone:
+        if not self._config.enable_parallel_rebalance:
+            return NoParallelRecovery()
         from aiogroup._runtime.recovery.parallel import ParallelRecovery  # noqa: PLC0415 (few consumers have it)
 
-        recovery = ParallelRecovery(context, refresher, leader_offsets, beside, commits)
-    positions = Positions(
-        context.config,
-        context.link,
-        context.assignment,
-        context.delivery,
-        context.changes,
-        context.emit,
-        context.failures,
-        context.totals,
-        context.inbox,
-        leader_offsets,
-        commits,
-        recovery.starts,
-    )
-    validator = Validator(
-        context.config,
-        context.link,
-        context.assignment,
-        context.delivery,
-        context.changes,
-        context.emit,
-        context.supervisor,
-        context.inbox,
-        refresher,
-        positions,
-    )
-    context.link.on_metadata = validator.follow_leaders
-    fetchers = Fetchers(
-        context.config,
-        context.link,
-        context.assignment,
-        context.delivery,
-        context.changes,
-        context.emit,
-        context.failures,
-        context.supervisor,
-        context.inbox,
-        refresher,
-        assignment,
-        LiveRules(context.config, context.delivery, positions),
-    )
-    poll_clock = PollClock(config.effective_poll_interval_ms, now_ms())
-    assignments = AssignmentChanges(context, subscription, positions, fetchers, recovery, poll_clock)
-    group: GroupOrNone = NoGroup(subscription)
-    if member is not None:
-        group = member.in_group(subscription, positions, assignments, poll_clock, refresher, stopping, meters)
-    self_assignment = SelfAssignment(context, following.topics, group, assignments, callback_runs)
-    following.set_parts(group, refresher, self_assignment)
-    return Engine(
-        subscription,
-        context,
-        stopping,
-        callback_runs,
-        meters,
-        following,
-        group,
-        self_assignment,
-        Requests(context, group, subscription, callback_runs, stopping),
-        refresher,
-        positions,
-        validator,
-        fetchers,
-        OffsetQueries(
-            context.config,
-            context.link,
-            context.assignment,
-            context.delivery,
-            context.changes,
-            context.supervisor,
-            context.inbox,
-            refresher,
-            leader_offsets,
-        ),
-        NamedOffsets(context.link, context.assignment, context.delivery, context.changes, context.inbox, positions),
-        recovery,
-        Handling(observers, emit, _Whose(context, group)) if observers else None,
-    )
+        return ParallelRecovery(
+            config=self._config,
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            failures=self._failures,
+            supervisor=self._supervisor,
+            inbox=self._inbox,
+            refresher=self._refresher,
+            offsets=self._leader_offsets,
+            beside=self._beside,
+            commits=commits,
+        )
+
+    def _positions(self, commits: OwnCommits | None, recovery: ParallelRecoveryOrNone) -> Positions:
+        return Positions(
+            config=self._config,
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            failures=self._failures,
+            totals=self._totals,
+            inbox=self._inbox,
+            offsets=self._leader_offsets,
+            commits=commits,
+            recoveries=recovery.starts,
+        )
+
+    def _validator(self, positions: Positions) -> Validator:
+        validator = Validator(
+            config=self._config,
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            supervisor=self._supervisor,
+            inbox=self._inbox,
+            refresher=self._refresher,
+            positions=positions,
+        )
+        self._link.on_metadata = validator.follow_leaders
+        return validator
+
+    def _fetchers(self, positions: Positions) -> Fetchers:
+        return Fetchers(
+            config=self._config,
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            failures=self._failures,
+            supervisor=self._supervisor,
+            inbox=self._inbox,
+            refresher=self._refresher,
+            lanes=self._assignment,
+            rules=LiveRules(self._config, self._delivery, positions),
+        )
+
+    def _self_assignment(self, group: GroupOrNone, assignment_changes: AssignmentChanges) -> SelfAssignment:
+        return SelfAssignment(
+            config=self._config,
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            emit=self._emit,
+            topics=self._following.topics,
+            group=group,
+            assignment_changes=assignment_changes,
+            callback_runs=self._callback_runs,
+        )
+
+    def _requests(self, group: GroupOrNone) -> Requests:
+        return Requests(
+            config=self._config,
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            inbox=self._inbox,
+            group=group,
+            subscription=self._subscription,
+            callback_runs=self._callback_runs,
+            stopping=self._stopping,
+        )
+
+    def _offset_queries(self) -> OffsetQueries:
+        return OffsetQueries(
+            config=self._config,
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            supervisor=self._supervisor,
+            inbox=self._inbox,
+            refresher=self._refresher,
+            offsets=self._leader_offsets,
+        )
+
+    def _named_offsets(self, positions: Positions) -> NamedOffsets:
+        return NamedOffsets(
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            inbox=self._inbox,
+            positions=positions,
+        )
+
+    # The rest of a member.
+
+    def _group(self, member: _Member, positions: Positions, assignment_changes: AssignmentChanges) -> Group:
+        current = CurrentRebalance(self._emit)
+        ownership = self._ownership(member, current, assignment_changes)
+        return Group(
+            config=self._config,
+            link=self._link,
+            assignment=self._assignment,
+            changes=self._changes,
+            supervisor=self._supervisor,
+            inbox=self._inbox,
+            stopping=self._stopping,
+            current=current,
+            subscription=self._subscription,
+            coordinator=member.coordinator,
+            commits=member.commits,
+            liveness=self._liveness(member, ownership),
+            rebalance=self._rebalance(member, current, positions, ownership),
+            poll_clock=self._poll_clock,
+        )
+
+    def _ownership(
+        self, member: _Member, current: CurrentRebalance, assignment_changes: AssignmentChanges
+    ) -> Ownership:
+        callbacks = Callbacks(
+            changes=self._changes,
+            emit=self._emit,
+            inbox=self._inbox,
+            subscription=self._subscription,
+            coordinator=member.coordinator,
+            poll_clock=self._poll_clock,
+            runs=self._callback_runs,
+        )
+        return Ownership(
+            config=self._config,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            current=current,
+            coordinator=member.coordinator,
+            commits=member.commits,
+            callbacks=callbacks,
+            assignment_changes=assignment_changes,
+        )
+
+    def _liveness(self, member: _Member, ownership: Ownership) -> Liveness:
+        return Liveness(
+            config=self._config,
+            link=self._link,
+            assignment=self._assignment,
+            delivery=self._delivery,
+            changes=self._changes,
+            emit=self._emit,
+            inbox=self._inbox,
+            coordinator=member.coordinator,
+            ownership=ownership,
+            poll_clock=self._poll_clock,
+            meters=self._meters,
+        )
+
+    def _rebalance(
+        self, member: _Member, current: CurrentRebalance, positions: Positions, ownership: Ownership
+    ) -> Rebalance:
+        config = self._config
+        default = parse_reset_policy(config.auto_offset_reset)
+        return Rebalance(
+            config=config,
+            link=self._link,
+            assignment=self._assignment,
+            changes=self._changes,
+            emit=self._emit,
+            totals=self._totals,
+            inbox=self._inbox,
+            current=current,
+            coordinator=member.coordinator,
+            commits=member.commits,
+            positions=positions,
+            ownership=ownership,
+            protocol=self._rounds(member, current),
+            first_sight=FirstSight(default, of_new=parse_reset_policy(config.new_partition_reset)),
+            refresher=self._refresher,
+        )
+
+    def _rounds(self, member: _Member, current: CurrentRebalance) -> ClassicRounds:
+        leader = Leader(
+            config=self._config,
+            link=self._link,
+            threads=self._threads,
+            current=current,
+            coordinator=member.coordinator,
+            assignors=self._assignors,
+            leadership=member.membership.leadership,
+            refresher=self._refresher,
+        )
+        return ClassicRounds(
+            config=self._config,
+            supervisor=self._supervisor,
+            current=current,
+            coordinator=member.coordinator,
+            leader=leader,
+            forms=member.membership.forms,
+            leadership=member.membership.leadership,
+            offers=member.offers,
+        )
 
 
 class _Whose:
     """Whose records the application gets now. It is asked for each of them, and is mostly as it was."""
 
-    def __init__(self, context: Context, group: GroupOrNone) -> None:
-        self._link = context.link
+    def __init__(self, config: ConsumerConfig, link: Link, group: GroupOrNone) -> None:
+        self._link = link
         self._coordinator = group.coordinator if isinstance(group, Group) else None
-        self._last = Whose(context.config.group_id, context.config.client_id, NO_GENERATION, None)
+        self._last = Whose(config.group_id, config.client_id, NO_GENERATION, None)
 
     def __call__(self) -> Whose:
         generation = NO_GENERATION if self._coordinator is None else self._coordinator.identity.generation
@@ -173,78 +455,6 @@ class _Whose:
         if generation != last.generation or cluster_id != last.cluster_id:
             self._last = last._replace(generation=generation, cluster_id=cluster_id)
         return self._last
-
-
-class _Member:
-    """A member that is built in two steps: `Positions` needs its commits, and the rest of the member needs
-    `Positions`.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        group_id: str,
-        assignors: tuple[Assignor, ...],
-        observer: MemberObserver,
-        callback_runs: CallbackRuns,
-    ) -> None:
-        self._callback_runs = callback_runs
-        config = context.config
-        settings = GroupSettings.of(config, is_cooperative=is_cooperative(assignors))
-        self._offers = Offers(assignors, config.client_rack, context.assignment)
-        membership = ClassicMembership(Identity(group_id, config.instance_id), settings, self._offers, observer)
-        self._forms = membership.forms
-        self._leadership = membership.leadership
-        self._context = context
-        self._assignors = assignors
-        self._coordinator = Coordinator(
-            context.config, context.link, context.delivery, context.changes, context.emit, membership
-        )
-        committer = Committer(
-            context.config,
-            context.link,
-            context.assignment,
-            context.delivery,
-            context.changes,
-            context.emit,
-            context.supervisor,
-            self._coordinator,
-            callback_runs.speaks_of_what_is_in_hand,
-            is_member=True,
-        )
-        self.commits = OwnCommits(
-            context.config,
-            context.assignment,
-            context.delivery,
-            context.emit,
-            context.failures,
-            context.supervisor,
-            committer,
-        )
-
-    def in_group(
-        self,
-        subscription: Subscription,
-        positions: Positions,
-        changes: AssignmentChanges,
-        poll_clock: PollClock,
-        refresher: Refresher,
-        stopping: Stopping,
-        meters: list[Meter],
-    ) -> Group:
-        current = CurrentRebalance(self._context.emit)
-        context, coordinator, commits = self._context, self._coordinator, self.commits
-        callbacks = Callbacks(context, subscription, coordinator, poll_clock, self._callback_runs)
-        ownership = Ownership(context, current, coordinator, commits, callbacks, changes)
-        leader = Leader(context, current, coordinator, self._assignors, self._leadership, refresher)
-        rounds = ClassicRounds(context, current, coordinator, leader, self._forms, self._leadership, self._offers)
-        default = parse_reset_policy(context.config.auto_offset_reset)
-        first_sight = FirstSight(default, of_new=parse_reset_policy(context.config.new_partition_reset))
-        rebalance = Rebalance(
-            context, current, coordinator, commits, positions, ownership, rounds, first_sight, refresher
-        )
-        liveness = Liveness(context, coordinator, ownership, poll_clock, meters)
-        return Group(context, stopping, current, subscription, coordinator, commits, liveness, rebalance, poll_clock)
 
 
 def _delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from aiogroup._core.changes import Waiter
+from aiogroup._core.changes import Changes, Waiter
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.membership import facts as f
 from aiogroup._core.subscription import Subscription
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.loop.stages import Stages
 from aiogroup._runtime.membership.rebalance import Rebalance
 from aiogroup._runtime.offsets.own_commits import OwnCommits
+from aiogroup.config import ConsumerConfig
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Departure", "Leaver"]
@@ -36,13 +37,17 @@ class Leaver(Protocol):
 class Departure:
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        assignment: Assignment,
+        changes: Changes[Signal],
         subscription: Subscription,
         coordinator: Coordinator,
         commits: OwnCommits,
         rebalance: Rebalance,
     ) -> None:
-        self._context = context
+        self._config = config
+        self._assignment = assignment
+        self._changes = changes
         self._subscription = subscription
         self._coordinator = coordinator
         self._commits = commits
@@ -50,7 +55,7 @@ class Departure:
 
     async def come_to_rest(self, stages: Stages) -> None:
         """Wait until no rebalance is under way and no callback is running; no new rebalance begins."""
-        await self._commits.let_commit(self._context.assignment)
+        await self._commits.let_commit(self._assignment)
         await stages.run("a join that was running", self._wait_for_join(), stages.left_ms() // 2)
         self._rebalance.is_ending = True
         await stages.run("a callback that was running", self._wait_for_callback(), stages.left_ms())
@@ -67,7 +72,7 @@ class Departure:
             await stages.run("commits on their way", self._wait_for_commits(stages))
             return not_committed
         ownership, membership = self._rebalance.ownership, self._coordinator.membership
-        if membership.identity.is_member and not membership.awaits_round and self._context.assignment:
+        if membership.identity.is_member and not membership.awaits_round and self._assignment:
             # The group waits for a member that does not leave: the stages before keep time for LeaveGroup.
             await stages.run("commit", self._commit(stages), stages.left_ms() // 2)
             callbacks = ownership.callbacks
@@ -94,26 +99,26 @@ class Departure:
         decided.
         """
         membership = self._coordinator.membership
-        while self._context.assignment and membership.awaits_round and not self._subscription.is_manual:
-            await self._context.changes[Waiter.LEAVING].wait()
+        while self._assignment and membership.awaits_round and not self._subscription.is_manual:
+            await self._changes[Waiter.LEAVING].wait()
 
     async def _wait_for_callback(self) -> None:
         while self._rebalance.ownership.callbacks.is_running:
-            await self._context.changes[Waiter.LEAVING].wait()
+            await self._changes[Waiter.LEAVING].wait()
 
     async def _wait_for_commits(self, stages: Stages) -> None:
         if not await self._commits.committer.settled(stages.left_ms()):
             raise TimeoutError
 
     async def _commit(self, stages: Stages) -> None:
-        if self._context.config.enable_auto_commit:
-            entries = self._commits.processed(self._context.assignment)
+        if self._config.enable_auto_commit:
+            entries = self._commits.processed(self._assignment)
             if entries:
                 attempt = self._commits.attempt(entries, max(1, stages.until_ms - now_ms()))
                 await self._commits.committer.carry_out(attempt)
 
     def _left_over(self) -> dict[TopicPartition, int]:
-        if not self._context.config.enable_auto_commit:
+        if not self._config.enable_auto_commit:
             # The application commits by itself: report what failed.
             return self._commits.committer.commits.not_durable()
-        return {tp: entry.offset for tp, entry in self._commits.processed(self._context.assignment).items()}
+        return {tp: entry.offset for tp, entry in self._commits.processed(self._assignment).items()}

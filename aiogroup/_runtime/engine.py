@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
-from aiogroup._core.changes import Change
+from aiogroup._core.changes import Change, Changes
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.membership.following import Cause
 from aiogroup._core.native import IS_COMPILED
 from aiogroup._core.subscription import Subscription
 from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._core.telemetry.meter import Meter
 from aiogroup._core.telemetry.record_observer import End, Headers
 from aiogroup._core.values import dataclass
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.delivery.handling import Handling
 from aiogroup._runtime.delivery.metering import MeteredGroup
 from aiogroup._runtime.delivery.requests import Requests
@@ -24,12 +26,18 @@ from aiogroup._runtime.fetching.positions import Positions
 from aiogroup._runtime.fetching.validator import Validator
 from aiogroup._runtime.following import Following
 from aiogroup._runtime.group import GroupOrNone
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import Signal
+from aiogroup._runtime.loop.supervisor import Supervisor
+from aiogroup._runtime.loop.threads import Threads
 from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup._runtime.membership.self_assignment import SelfAssignment
 from aiogroup._runtime.metadata.refresher import Refresher
+from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.named_offsets import NamedOffsets
 from aiogroup._runtime.offsets.offset_queries import OffsetQueries
 from aiogroup._runtime.recovery.optional import ParallelRecoveryOrNone
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConsumerStoppedError
 from aiogroup.records import Record, Records
 
@@ -41,7 +49,15 @@ class Engine:
     """The parts of a consumer, which `build` makes. Made in the loop that runs it."""
 
     subscription: Subscription
-    context: Context
+    config: ConsumerConfig
+    link: Link
+    assignment: Assignment
+    delivery: Delivery
+    changes: Changes[Signal]
+    emit: Emit
+    supervisor: Supervisor
+    threads: Threads
+    inbox: Inbox
     stopping: Stopping
     callback_runs: CallbackRuns
     meters: list[Meter]
@@ -65,12 +81,12 @@ class Engine:
             AiogroupError: no bootstrap server answered, or one refused the credentials.
             ConsumerStoppedError: it was stopped meanwhile.
         """
-        context, supervisor = self.context, self.context.supervisor
+        supervisor = self.supervisor
         if not IS_COMPILED:
             from aiogroup._core.native.diagnosis import why_not_compiled  # noqa: PLC0415 (looks at folders: few need it)
 
             if (slow := why_not_compiled()) is not None:
-                context.emit(events.SlowDecoder(slow.why, slow.what_to_do))
+                self.emit(events.SlowDecoder(slow.why, slow.what_to_do))
         await supervisor.start()
         try:
             await supervisor.finish("first metadata", self.refresher.refresh_first)
@@ -84,15 +100,15 @@ class Engine:
         supervisor.spawn("positions", self.positions.run)
         supervisor.spawn("validator", self.validator.run)
         supervisor.spawn("fetchers", self.fetchers.run)
-        supervisor.spawn("inflater", inflate, context.delivery, context.changes, context.threads)
+        supervisor.spawn("inflater", inflate, self.delivery, self.changes, self.threads)
         await self.recovery.start()
         self.following.follow(Cause.START)
-        self.positions.note_sight(context.link.cluster)  # requested after the partitions were assigned
+        self.positions.note_sight(self.link.cluster)  # requested after the partitions were assigned
 
     def measure(self, meter: Meter) -> None:
         """Count in this meter from now on."""
         self.meters.append(meter)
-        self.requests.wrap_group(lambda group, count: MeteredGroup(group, meter, self.context.delivery, count))
+        self.requests.wrap_group(lambda group, count: MeteredGroup(group, meter, self.delivery, count))
 
     # What the application gets, as observers of records see it.
 
@@ -111,18 +127,17 @@ class Engine:
 
     async def close(self) -> None:
         """End every task and close every connection, at once."""
-        context = self.context
         try:
-            await context.supervisor.close()
+            await self.supervisor.close()
         finally:
-            context.threads.close()
+            self.threads.close()
             self.fetchers.end_sessions()
             self.recovery.end_sessions()
-            closing = context.link.close()  # after the tasks, so that none of them sees its connection break
-            context.changes.tell(Change.INTERRUPTED)  # wake whoever still waits, since nothing will come
+            closing = self.link.close()  # after the tasks, so that none of them sees its connection break
+            self.changes.tell(Change.INTERRUPTED)  # wake whoever still waits, since nothing will come
             if self.handling is not None:
                 self.handling.close()
-        await context.link.wait_closed(closing)
+        await self.link.wait_closed(closing)
 
 
 def _nothing(_error: str | None) -> None:

@@ -39,20 +39,18 @@ def figures_of(engine: Engine | None, config: ConsumerConfig, counts: Counts, he
         partitions=tuple(partitions),
         topics=None if engine is None else _topics(engine),
         record_ages_ms=None if engine is None else dict(engine.requests.record_ages_ms),
-        buffered_bytes=None
-        if engine is None
-        else engine.context.assignment.buffered_bytes + engine.recovery.buffered_bytes,
+        buffered_bytes=None if engine is None else engine.assignment.buffered_bytes + engine.recovery.buffered_bytes,
     )
 
 
 def _read(engine: Engine, into: list[PartitionFigures]) -> Generator[None, None, None]:
-    assignment = engine.context.assignment
-    engine.context.delivery.settle()
+    assignment = engine.assignment
+    engine.delivery.settle()
     began_at_ms, count = now_ms(), 0
     for partition in tuple(assignment):
         if count >= STEP_COUNT or (not count % 16 and now_ms() - began_at_ms >= STEP_MS):
             yield
-            engine.context.delivery.settle()
+            engine.delivery.settle()
             began_at_ms, count = now_ms(), 0
         count += 1
         if assignment.get(partition.tp) is partition:
@@ -60,7 +58,7 @@ def _read(engine: Engine, into: list[PartitionFigures]) -> Generator[None, None,
 
 
 def _partition(engine: Engine, partition: Partition) -> PartitionFigures:
-    read_committed = engine.context.config.read_committed
+    read_committed = engine.config.read_committed
     live = partition.lag(read_committed=read_committed)
     catch_up = partition.lanes.left_count
     heard_at_ms = engine.fetchers.heard_at_ms(partition)
@@ -77,8 +75,8 @@ def _partition(engine: Engine, partition: Partition) -> PartitionFigures:
 
 
 def _topics(engine: Engine) -> dict[str, TopicCount]:
-    engine.context.delivery.settle()
-    return {topic: TopicCount(*counted) for topic, counted in engine.context.delivery.handed_out.items()}
+    engine.delivery.settle()
+    return {topic: TopicCount(*counted) for topic, counted in engine.delivery.handed_out.items()}
 
 
 def metrics_of(engine: Engine, steps: FiguresInSteps) -> dict[str, float | int | None]:
@@ -91,7 +89,7 @@ def metrics_of(engine: Engine, steps: FiguresInSteps) -> dict[str, float | int |
         "records_lag_max": max(lags) if is_known else None,
         "records_lag_sum": sum(lags) if is_known else None,
         "buffered_bytes": figures.buffered_bytes,
-        "waiting_bytes": sum(each.buffer.fetched_bytes for each in engine.context.assignment if each.waits_for_range),
+        "waiting_bytes": sum(each.buffer.fetched_bytes for each in engine.assignment if each.waits_for_range),
         "rebalance_total": None if figures.group is None else figures.group.rebalances_count,
         "last_poll_ms_ago": figures.since_request_ms,
         "last_heartbeat_ms_ago": figures.since_heartbeat_ms,

@@ -33,11 +33,14 @@ from aiogroup._core.membership.states import MemberState
 from aiogroup._core.membership.topics import Topics
 from aiogroup._core.subscription import Subscription
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.delivery.stopping import Stopping
+from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.membership.self_assignment import SelfAssignment
 from aiogroup._runtime.metadata.refresher import Refresher
+from aiogroup._runtime.net.link import Link
+from aiogroup.config import ConsumerConfig
 
 __all__ = ["Follower", "Following"]
 
@@ -73,9 +76,20 @@ class Following(MemberObserver):
     _refresher: Refresher
     _self_assignment: SelfAssignment
 
-    def __init__(self, context: Context, subscription: Subscription, stopping: Stopping) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        link: Link,
+        emit: Emit,
+        inbox: Inbox,
+        subscription: Subscription,
+        stopping: Stopping,
+    ) -> None:
         self.topics = Topics()
-        self._context = context
+        self._config = config
+        self._link = link
+        self._emit = emit
+        self._inbox = inbox
         self._subscription = subscription
         self._stopping = stopping
 
@@ -87,7 +101,7 @@ class Following(MemberObserver):
 
     def follow(self, cause: Cause) -> None:
         """Make the tasks follow the present subscription."""
-        config, cluster = self._context.config, self._context.link.cluster
+        config, cluster = self._config, self._link.cluster
         self._subscription.match(cluster, exclude_internal=config.exclude_internal_topics)
         self._carry_out(self._group.follow(cause))
 
@@ -121,25 +135,25 @@ class Following(MemberObserver):
         return self._subscription.names()
 
     def on_refreshed(self, cluster: Cluster) -> None:
-        context, subscription = self._context, self._subscription
+        subscription = self._subscription
         news = self.topics.news_in(self.topics_named(), cluster, now_ms())
         for error in news.refused:
-            context.inbox.put(error)
+            self._inbox.put(error)
         for name, code in news.missing:
-            context.emit(events.TopicMissing(name, code))
+            self._emit(events.TopicMissing(name, code))
         if self._stopping.is_stopped or subscription.is_manual:
             return
         appeared = subscription.match_again(
-            cluster, exclude_internal=context.config.exclude_internal_topics, gone=self.topics.gone(cluster)
+            cluster, exclude_internal=self._config.exclude_internal_topics, gone=self.topics.gone(cluster)
         )
         self._carry_out(self._group.follow_metadata(appeared))
 
     # Told by the membership.
 
     def on_move(self, old: MemberState, new: MemberState, why: str) -> None:
-        self._context.emit(events.MemberMoved(old.value, new.value, why))
+        self._emit(events.MemberMoved(old.value, new.value, why))
         if new is MemberState.LEFT and self._subscription.is_manual and not self._stopping.is_stopped:
             self.follow(Cause.GROUP_LEFT)
 
     def on_removed(self, member_id: str, why: str) -> None:
-        self._context.emit(events.MemberRemoved(member_id, why))
+        self._emit(events.MemberRemoved(member_id, why))

@@ -7,7 +7,8 @@ from typing import Final, Protocol
 
 import anyio
 
-from aiogroup._core.changes import Waiter
+from aiogroup._core.changes import Changes, Waiter
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.membership import facts as f
@@ -34,19 +35,22 @@ from aiogroup._core.telemetry.figures import GroupFigures
 from aiogroup._core.telemetry.health import HealthStatus
 from aiogroup._core.telemetry.inside import Deadline
 from aiogroup._core.values import dataclass
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.delivery.requests import GroupForRequests
 from aiogroup._runtime.delivery.stopping import Stopping
 from aiogroup._runtime.departure import Departure, Leaver
 from aiogroup._runtime.following import Follower
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.loop.stages import Stages
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.membership.liveness import Liveness
 from aiogroup._runtime.membership.rebalance import Rebalance
 from aiogroup._runtime.membership.self_assignment import CommitsLeaving
+from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.own_commits import OwnCommits
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConsumerStoppedError, IllegalOperation
 from aiogroup.structs import TopicPartition
 
@@ -189,7 +193,12 @@ class Group:
 
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        assignment: Assignment,
+        changes: Changes[Signal],
+        supervisor: Supervisor,
+        inbox: Inbox,
         stopping: Stopping,
         current: CurrentRebalance,
         subscription: Subscription,
@@ -202,7 +211,12 @@ class Group:
         self.coordinator = coordinator
         self.committer = commits.committer
         self._commits = commits
-        self._context = context
+        self._config = config
+        self._link = link
+        self._assignment = assignment
+        self._changes = changes
+        self._supervisor = supervisor
+        self._inbox = inbox
         self._stopping = stopping
         self._current = current
         self._subscription = subscription
@@ -211,7 +225,7 @@ class Group:
         self._membership = coordinator.membership
         self._ownership = rebalance.ownership
         self._poll_clock = poll_clock
-        self._departure = Departure(context, subscription, coordinator, commits, rebalance)
+        self._departure = Departure(config, assignment, changes, subscription, coordinator, commits, rebalance)
         self._scopes: list[anyio.CancelScope] = []
         self._has_begun = False
         self._commits_by_itself = False
@@ -224,7 +238,7 @@ class Group:
     def deadlines(self, now: int) -> tuple[Deadline, ...]:
         if self._subscription.is_manual or not self._has_begun:
             return ()
-        config, rebalance, poll = self._context.config, self._current, self._poll_clock.deadlines
+        config, rebalance, poll = self._config, self._current, self._poll_clock.deadlines
         acknowledged_at_ms = self._liveness.heartbeat.acknowledged_at_ms
         is_under_way = self._membership.state in REBALANCES and rebalance.began_at_ms > 0
         rebalance_setting = "max_poll_interval_ms" if config.rebalance_timeout_ms is None else "rebalance_timeout_ms"
@@ -279,10 +293,10 @@ class Group:
     # The subscription.
 
     def follow(self, cause: Cause) -> tuple[FollowingEffect, ...]:
-        return follow(self._subscription, self._view(), cause, owns=bool(self._context.assignment))
+        return follow(self._subscription, self._view(), cause, owns=bool(self._assignment))
 
     def follow_metadata(self, appeared: frozenset[str]) -> tuple[FollowingEffect, ...]:
-        stale_why = self._membership.why_stale(self._context.link.cluster)
+        stale_why = self._membership.why_stale(self._link.cluster)
         return follow_metadata(self._subscription.names(), appeared, self._view(), stale_why)
 
     def _view(self) -> MemberView:
@@ -307,23 +321,23 @@ class Group:
                 self.coordinator.handle(f.RejoinWanted(effect.why))
             case NoteTopics():
                 first_sight = self._rebalance.first_sight
-                first_sight.note(self._membership.topics, self._context.link.cluster)
+                first_sight.note(self._membership.topics, self._link.cluster)
                 first_sight.note_appeared(effect.appeared)
 
     def _begin(self) -> None:
         if self._has_begun or self._stopping.is_stopped:
             return
         self._has_begun = True
-        spawn = self._context.supervisor.spawn
+        spawn = self._supervisor.spawn
         for name, run in self._liveness.tasks().items():
             spawn(name, run)
         self._scopes.append(spawn("rebalance", self._rebalance.run))
         self._begin_auto_commit()
 
     def _begin_auto_commit(self) -> None:
-        if self._context.config.enable_auto_commit and not self._commits_by_itself:
+        if self._config.enable_auto_commit and not self._commits_by_itself:
             self._commits_by_itself = True
-            self._scopes.append(self._context.supervisor.spawn("committer", self._commits.run))
+            self._scopes.append(self._supervisor.spawn("committer", self._commits.run))
 
     def topics_led(self) -> frozenset[str]:
         return self._membership.topics_led if self._has_begun else frozenset()
@@ -334,21 +348,21 @@ class Group:
     # Life.
 
     def begin_to_connect(self) -> None:
-        self._context.supervisor.spawn("connection", self._context.link.get_ready)
+        self._supervisor.spawn("connection", self._link.get_ready)
 
     async def wait_for_assignment(self, until_ms: int) -> None:
-        context, membership = self._context, self._membership
+        membership = self._membership
         while self._has_begun and self._subscription.names():
-            context.inbox.raise_fatal()
+            self._inbox.raise_fatal()
             if self._stopping.is_stopped:
                 raise ConsumerStoppedError("the consumer was stopped while it waited for an assignment")
             if membership.state in (MemberState.STABLE, MemberState.PARKED) or now_ms() >= until_ms:
                 return
-            await context.changes[Waiter.REQUESTS].wait(until_ms)
+            await self._changes[Waiter.REQUESTS].wait(until_ms)
 
     def health(self, now: int) -> GroupHealth:
         why_held = self._commits.why_held
-        held = tuple(each.tp for each in self._context.assignment if Bar.HELD in each.bars) if why_held else ()
+        held = tuple(each.tp for each in self._assignment if Bar.HELD in each.bars) if why_held else ()
         if self._subscription.is_manual:
             return GroupHealth(held=held, why_held=why_held)
         membership = self._membership
@@ -357,7 +371,7 @@ class Group:
         status, why, state = HealthStatus.READY, "reads", membership.state
         if state is MemberState.PARKED:
             status, why = HealthStatus.PARKED, "no request for records within max_poll_interval_ms"
-        elif state is not MemberState.STABLE and membership.may_deliver and self._context.assignment:
+        elif state is not MemberState.STABLE and membership.may_deliver and self._assignment:
             why = f"reads while the group rebalances: {state.value}"  # cooperative
         elif state is not MemberState.STABLE:
             has_been_assigned = self._rebalance.completed_count > 0

@@ -29,7 +29,7 @@ class Inside:
     @property
     def link(self) -> Link:
         """The connections, for questions about the group."""
-        return self._engine.context.link
+        return self._engine.link
 
     @property
     def member(self) -> tuple[str, int] | None:
@@ -64,7 +64,7 @@ class Inside:
         self._engine.requests.put_off(offsets, most_ms)
 
     def _assigned(self) -> Iterator[Partition]:
-        assignment, delivery = self._engine.context.assignment, self._engine.context.delivery
+        assignment, delivery = self._engine.assignment, self._engine.delivery
         for partition in tuple(assignment):
             if assignment.get(partition.tp) is partition:
                 delivery.settle()
@@ -79,7 +79,7 @@ class Inside:
             position=partition.position,
             committed=None if partition.committed is None else partition.committed.offset,
             begin=partition.log.begin_offset,
-            end=partition.log.last_offset(read_committed=engine.context.config.read_committed),
+            end=partition.log.last_offset(read_committed=engine.config.read_committed),
             lag=engine.offset_queries.known_lag(partition),
             catch_up_lag=partition.lanes.left_count,
             lag_age_ms=None if heard_at_ms is None else now_ms() - heard_at_ms,

@@ -36,10 +36,10 @@ def health_of(engine: Engine | None, ending: HealthStatus | None, since: Since) 
         return Health(status, END_WHY.get(status, "not started"), 0, None, None)
     now = now_ms()
     group = engine.group.health(now)
-    missing = tuple(sorted(engine.following.topics.missing(engine.context.link.cluster)))
+    missing = tuple(sorted(engine.following.topics.missing(engine.link.cluster)))
     if ending is not None:
         found = _State(ending, END_WHY[ending])
-    elif (error := engine.context.inbox.fatal) is not None:
+    elif (error := engine.inbox.fatal) is not None:
         is_fenced = isinstance(error, FencedInstanceIdError)
         found = _State(HealthStatus.FENCED if is_fenced else HealthStatus.FAILED, str(error))
     else:
@@ -47,7 +47,7 @@ def health_of(engine: Engine | None, ending: HealthStatus | None, since: Since) 
     return Health(
         found.status,
         found.why,
-        len(engine.context.assignment),
+        len(engine.assignment),
         _since_request_ms(engine, now),
         group.since_heartbeat_ms,
         missing,
@@ -59,14 +59,14 @@ def health_of(engine: Engine | None, ending: HealthStatus | None, since: Since) 
 def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: int) -> _State:
     """The state of a consumer that has neither failed nor stopped, and the reason."""
     status, why = _of_group(engine, group)
-    forbidden = [each.tp for each in engine.context.assignment if each.target.error == FORBIDDEN]
+    forbidden = [each.tp for each in engine.assignment if each.target.error == FORBIDDEN]
     unread = sorted({tp.topic for tp in forbidden} | engine.following.topics.forbidden())
     reads_nothing = bool(missing or unread) and engine.following.topics_named() <= {*missing, *unread}
     if reads_nothing and status is HealthStatus.READY:
         why = "nothing to read"
     if missing:
         why += f"; no broker knows {', '.join(missing)}"
-    overdue = [each.tp for each in engine.context.assignment if each.lanes.is_overdue]
+    overdue = [each.tp for each in engine.assignment if each.lanes.is_overdue]
     if overdue:
         why += f"; no job moved what is pending of {named(overdue)}"
     if unread:
@@ -84,13 +84,13 @@ def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: in
     if not (missing or overdue or group.held or unread):
         return _State(HealthStatus.READY, why)
     stands = {*group.held, *forbidden}
-    is_all = reads_nothing or (bool(stands) and len(stands) == len(engine.context.assignment))
+    is_all = reads_nothing or (bool(stands) and len(stands) == len(engine.assignment))
     return _State(HealthStatus.DEGRADED, why, is_all)
 
 
 def _of_group(engine: Engine, group: GroupHealth) -> tuple[HealthStatus, str]:
     """The state by what the group and the application say, without a look at topics and brokers."""
-    subscription, assignment, status, why = engine.subscription, engine.context.assignment, group.status, group.why
+    subscription, assignment, status, why = engine.subscription, engine.assignment, group.status, group.why
     if subscription.is_empty:
         return HealthStatus.JOINING, "nothing is subscribed or assigned"
     if status is HealthStatus.READY and assignment and all(each.is_paused for each in assignment):
@@ -107,14 +107,14 @@ def _since_request_ms(engine: Engine, now: int) -> int | None:
 
 def _fetch_silence(engine: Engine, now: int) -> str:
     """A message if no leader has answered for too long; empty while one does, or nothing is asked."""
-    limit_ms = max(UNANSWERED_FETCH_MS, 2 * engine.context.config.fetch_max_wait_ms)
+    limit_ms = max(UNANSWERED_FETCH_MS, 2 * engine.config.fetch_max_wait_ms)
     unanswered_ms = engine.fetchers.unanswered_ms(now)
     return f"no broker has answered a fetch for {unanswered_ms} ms" if unanswered_ms >= limit_ms else ""
 
 
 def _never_connected(engine: Engine) -> str:
     """A message if there are leaders, and none of them could be connected since it has its address."""
-    link = engine.context.link
-    leaders = {link.cluster.leader(each.tp) for each in engine.context.assignment} - {UNKNOWN}
+    link = engine.link
+    leaders = {link.cluster.leader(each.tp) for each in engine.assignment} - {UNKNOWN}
     failed = [link.why_never_connected(each, FETCH) for each in sorted(leaders)]
     return f"no leader can be connected: {', '.join(failed[:3])}" if failed and all(failed) else ""

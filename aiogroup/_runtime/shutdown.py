@@ -50,44 +50,43 @@ class Shutdown:
         self, engine: Engine, timeout: int, *, drain: bool, leave_group: bool | None, has_failed: bool
     ) -> None:
         self._engine = engine
-        self._context = engine.context
         self._stages = Stages(timeout)
         self._drain = drain
         self._leave_group = leave_group
         self._has_failed = has_failed
 
     async def run(self) -> StopReport:
-        context, stages = self._context, self._stages
-        group: Leaver = self._engine.group
-        self._engine.requests.stop()
-        self._engine.stopping.is_draining = self._drain
+        engine, stages = self._engine, self._stages
+        group: Leaver = engine.group
+        engine.requests.stop()
+        engine.stopping.is_draining = self._drain
         not_committed: dict[TopicPartition, int] = {}
         in_hand: dict[TopicPartition, int] = {}
-        set_aside = context.assignment.blocks.set_aside
+        set_aside = engine.assignment.blocks.set_aside
         try:
             await stages.run("hand-over", self._wait_for_hand_over(), stages.timeout // 2)
             await group.come_to_rest(stages)
-            self._engine.stopping.is_draining = False
+            engine.stopping.is_draining = False
             group.end_tasks()
-            in_hand, set_aside = context.delivery.in_hand(), context.assignment.blocks.set_aside
+            in_hand, set_aside = engine.delivery.in_hand(), engine.assignment.blocks.set_aside
             not_committed = await group.leave(stages, leave_group=self._leave_group)
         finally:
-            self._engine.stopping.is_draining = False
-            await stages.close(self._engine.close())
-        not_raised = (f"not raised any more: {repr_of(error)}" for error in context.inbox.take_rest())
+            engine.stopping.is_draining = False
+            await stages.close(engine.close())
+        not_raised = (f"not raised any more: {repr_of(error)}" for error in engine.inbox.take_rest())
         problems = (*stages.problems, *not_raised)
         report = StopReport(not_committed, in_hand, problems)
-        comes_again = context.config.group_id is not None and not self._has_failed
+        comes_again = engine.config.group_id is not None and not self._has_failed
         if left := {tp: in_hand[tp] for tp in in_hand.keys() - set_aside} if comes_again else {}:
-            context.emit(events.RecordsLeftInHand(tuple(sorted(left)), sum(left.values()), SAY_SO))
-        context.emit(events.ConsumerStopped(report.is_clean, now_ms() - stages.started_at_ms))
+            engine.emit(events.RecordsLeftInHand(tuple(sorted(left)), sum(left.values()), SAY_SO))
+        engine.emit(events.ConsumerStopped(report.is_clean, now_ms() - stages.started_at_ms))
         return report
 
     async def _wait_for_hand_over(self) -> None:
         """Let the application's tasks finish the records that they hold; the task that stops the consumer cannot
         process any.
         """
-        changes = self._context.changes
+        changes = self._engine.changes
 
         def wake(_: object) -> None:
             changes.tell(Change.HAND)  # a task that has ended holds nothing

@@ -78,7 +78,7 @@ class StreamConsumer(Consumer[Any, Any]):
         """What is published once the broker has started is read, also by a consumer that begins at the end."""
         until_ms = now_ms() + POSITIONS_MS
         engine = self._started()
-        for partition in tuple(engine.context.assignment):
+        for partition in tuple(engine.assignment):
             with suppress(AiogroupError):  # the requests for records raise what stays
                 await engine.offset_queries.position(partition, until_ms)
 

@@ -53,7 +53,7 @@ class Home:
         config = ConsumerConfig.of(group_id="billing", enable_parallel_rebalance=True, **settings)
         changes = Changes(Signal)
         self.told, self.beside, self.assignment = [], LaneTable(changes), Assignment(changes)
-        delivery = Delivery(
+        self.delivery = Delivery(
             self.assignment,
             catch_up=self.beside.tally,
             share=0.5,
@@ -62,17 +62,19 @@ class Home:
             turn_ms=60_000,
             max_bytes=10**9,
         )
-        self.context = SimpleNamespace(
-            config=config,
-            assignment=self.assignment,
-            delivery=delivery,
-            emit=self.told.append,
-            failures=Failures(self.told.append, now_ms),
-            link=SimpleNamespace(cluster=Cluster()),
-            changes=changes,
-        )
         self.leaders = Leaders()
-        self.catch_up = CatchUp(self.context, self.beside, self.leaders)
+        self.on_event = self.told.append
+        self.catch_up = CatchUp(
+            config=config,
+            link=SimpleNamespace(cluster=Cluster()),
+            assignment=self.assignment,
+            delivery=self.delivery,
+            changes=changes,
+            emit=lambda event: self.on_event(event),
+            failures=Failures(self.told.append, now_ms),
+            fetched=self.beside,
+            offsets=self.leaders,
+        )
         (self.live,) = self.assignment.make({tp(0): LATEST})
         self.live.start_at(live)
         self.catch_up.begin(self.live, LogId("c", "orders", UUID(int=7), 0), recovered(*pending, live=live))
@@ -129,7 +131,7 @@ async def test_one_range_is_fetched_after_the_other_and_in_their_order(home):
     assert home.fetched_from == (30, 40)
     home.put(second, 40)
     assert home.fetched_from is None
-    taken = [record.offset for record in home.context.delivery.take(100)[tp(0)]]
+    taken = [record.offset for record in home.delivery.take(100)[tp(0)]]
     assert taken == [*range(10, 20), *range(30, 40)]
 
 
@@ -144,19 +146,19 @@ async def test_what_a_paused_partition_had_to_drop_is_fetched_before_what_follow
     home.put(second, 40)
     first.lift(Bar.PAUSED)
     home.put(first, 20)
-    taken = [home.context.delivery.take(100)[tp(0)] for _ in range(2)]
+    taken = [home.delivery.take(100)[tp(0)] for _ in range(2)]
     assert [[record.offset for record in each] for each in taken] == [[*range(10, 20)], [*range(30, 40)]]
 
 
 async def test_a_partition_that_is_given_up_is_not_read_any_more(home):
     first, second = home.live.lanes.cursors
     home.put(first, 20)
-    home.context.delivery.take(3)
+    home.delivery.take(3)
     home.assignment.remove([tp(0)])
     home.catch_up.follow()
     assert home.beside.get(tp(0)) is None
     assert not first.buffer.pieces
-    assert not home.context.delivery.is_in_hand()
+    assert not home.delivery.is_in_hand()
     assert not home.beside.tally.turns
     assert second not in home.beside
 
@@ -180,10 +182,10 @@ async def test_a_seek_in_one_lane_leaves_the_buffer_of_the_other(home):
 async def test_what_is_done_is_reported_once_and_the_lane_stands_by(home):
     for cursor in home.live.lanes.cursors:
         home.put(cursor, cursor.end)
-    home.context.delivery.take(100)
+    home.delivery.take(100)
     assert home.catch_up.is_catching_up()
     home.live.lanes.note_done()
-    home.context.delivery.process_all()
+    home.delivery.process_all()
     for _ in range(2):
         home.live.lanes.note_done()
     assert not home.catch_up.is_catching_up()
@@ -198,9 +200,9 @@ async def test_retention_moves_what_was_not_delivered_and_tells_it(home):
     home.live.lanes.raise_log_start(35)  # what is buffered is delivered first
     assert first.ledger.position == 10
     assert [(each.start_offset, each.end_offset) for each in home.heard(events.RangeTruncated)] == [(30, 35)]
-    home.context.delivery.take(5)
-    home.context.delivery.process_all()
-    home.context.delivery.take(1)
+    home.delivery.take(5)
+    home.delivery.process_all()
+    home.delivery.take(1)
     home.live.lanes.raise_log_start(35)
     assert [(each.start_offset, each.end_offset) for each in home.heard(events.RangeTruncated)] == [(30, 35), (15, 20)]
     assert first.is_done
@@ -225,7 +227,7 @@ async def test_ranges_that_are_left_to_a_job_are_not_read_until_they_are_overdue
 async def test_a_jobs_result_takes_nothing_out_of_the_hand_and_what_it_made_superfluous_is_not_delivered():
     settings = {"parallel_handoff": True, "parallel_handoff_timeout_ms": 1, "auto_ack": False}
     home = Home((10, 30), (40, 60), live=70, **settings).take_over()
-    lanes, delivery = home.live.lanes, home.context.delivery
+    lanes, delivery = home.live.lanes, home.delivery
     while home.fetched_from is None:  # until it is overdue, and read here
         lanes.fold(None)
         await asyncio.sleep(0.001)
@@ -258,7 +260,7 @@ async def test_a_jobs_result_under_another_id_moves_nothing(home):
     first, _ = home.live.lanes.cursors
     home.put(first, 20)
     home.live.lanes.fold(DoneRanges("1" * 16, read([(10, 20)])))
-    assert len(home.context.delivery.take(100)[tp(0)]) == 10
+    assert len(home.delivery.take(100)[tp(0)]) == 10
 
 
 async def test_a_topic_that_was_recreated_is_read_in_one_lane(home):
@@ -292,8 +294,8 @@ async def test_lanes_that_are_closed_do_not_come_back_to_life(home):
 async def test_a_reset_below_what_was_reported_takes_it_back(home):
     """Records come again from 60 on: until these are processed no commit may say so."""
     home.live.put(fetched(home.live, 20, 50))
-    home.context.delivery.take(20)
-    home.context.delivery.process_all()
+    home.delivery.take(20)
+    home.delivery.process_all()
     book = home.live.lanes.book
     told = book.commit_processed()
     assert told.live == 70
@@ -314,8 +316,8 @@ async def test_to_ask_whether_something_is_uncommitted_changes_nothing(home):
     home.live.committed = Committed(entry.offset, entry.metadata)
     assert not lanes.has_uncommitted
     home.live.put(fetched(home.live, 20, 50))
-    home.context.delivery.take(20)
-    home.context.delivery.process_all()
+    home.delivery.take(20)
+    home.delivery.process_all()
     told = book.reported
     assert lanes.has_uncommitted
     assert book.reported == told
@@ -338,7 +340,7 @@ async def test_a_lane_that_is_sent_where_it_stands_reads_again(home, way):
 
     home.live.put(fetched(home.live, 10, 50, value_deserializer=refuse))
     with pytest.raises(RecordDeserializationError):
-        home.context.delivery.take(10)
+        home.delivery.take(10)
     if way == "seek":
         home.live.lanes.seek(50, move=None)
     else:
@@ -359,7 +361,7 @@ async def test_a_range_that_retention_took_does_not_let_the_next_one_go_before_t
     assert home.live.is_open is (order == "unordered")
     home.put(third, 44)
     given = []
-    while records := home.context.delivery.take(100).get(tp(0)):
+    while records := home.delivery.take(100).get(tp(0)):
         given += [record.offset for record in records]
         home.live.lanes.let_live_go_on()
     old = [*range(10, 20), 42, 43]
@@ -394,7 +396,7 @@ async def test_doubts_do_not_put_off_the_look_at_where_logs_begin(home, monkeypa
 
 async def test_a_frozen_leader_asked_where_logs_begin_does_not_put_off_what_is_reported(home):
     is_asked, is_reported = asyncio.Event(), asyncio.Event()
-    home.context.emit = lambda event: is_reported.set() if type(event) is events.RangeDone else None
+    home.on_event = lambda event: is_reported.set() if type(event) is events.RangeDone else None
 
     async def ask_for_ever(*_, **__):
         is_asked.set()

@@ -18,9 +18,10 @@ from aiogroup._core.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.counts import Failures
 from aiogroup._runtime.coordinator import Written
-from aiogroup._runtime.loop.clock import Signal, sleep_ms
+from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.committer import Committer
 from aiogroup._runtime.offsets.own_commits import REFRESH_MS, OwnCommits
@@ -122,30 +123,30 @@ class Committing:
         self.events = []
         config = ConsumerConfig(group_id="billing")
         delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-        self.context = Context(config, Link(config), changes, self.assignment, delivery, self.events.append)
-        self.supervisor = self.context.supervisor
+        emit, self.supervisor = self.events.append, Supervisor(lambda *_: None)
         self.member = Member()
         self.coordinator = FakeCoordinator(self.member, changes, is_connected=is_connected)
         self.committer = Committer(
-            self.context.config,
-            self.context.link,
-            self.context.assignment,
-            self.context.delivery,
-            self.context.changes,
-            self.context.emit,
-            self.context.supervisor,
-            self.coordinator,
-            lambda: True,
+            config=config,
+            link=Link(config),
+            assignment=self.assignment,
+            delivery=delivery,
+            changes=changes,
+            emit=emit,
+            supervisor=self.supervisor,
+            coordinator=self.coordinator,
+            speaks_of_what_is_in_hand=lambda: True,
             is_member=is_member,
         )
+        failures = Failures(emit, now_ms)
         self.own = OwnCommits(
-            self.context.config,
-            self.context.assignment,
-            self.context.delivery,
-            self.context.emit,
-            self.context.failures,
-            self.context.supervisor,
-            self.committer,
+            config=config,
+            assignment=self.assignment,
+            delivery=delivery,
+            emit=failures.emit,
+            failures=failures,
+            supervisor=self.supervisor,
+            committer=self.committer,
         )
 
     def entries(self, offset=5):

@@ -9,8 +9,6 @@ import pytest
 
 from aiogroup._core.changes import Changes
 from aiogroup._core.cluster import Broker, Cluster
-from aiogroup._core.delivery.delivery import Delivery
-from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.membership.thread_member import MemberSnapshot, ThreadMember
@@ -21,9 +19,9 @@ from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest, Heartbe
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Line
 from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms, timeout_ms
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.membership.heartbeat import Heartbeat
 from aiogroup._runtime.membership.loop_watchdog import LoopWatchdog
 from aiogroup._runtime.membership.poll_watchdog import PollWatchdog
@@ -116,31 +114,19 @@ class Keeping:
         self.link = WiredLink(self.config)
         self.told, self.facts, self.expired = [], [], []
         changes = Changes(Signal)
-        assignment = Assignment(changes)
-        delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-        self.context = Context(self.config, self.link, changes, assignment, delivery, self.told.append)
-        self.supervisor = self.context.supervisor
+        emit = self.told.append
+        self.supervisor = Supervisor(lambda *_: None)
         self.snapshot = MemberSnapshot(ME, may_heartbeat=True, farewell=LEAVE)
-        self.line = Line(
-            self.context.config,
-            self.context.link,
-            self.context.changes,
-            self.context.emit,
-            ThreadMember(lambda: self.snapshot, self.facts.append),
-        )
+        member = ThreadMember(lambda: self.snapshot, self.facts.append)
+        self.line = Line(self.config, self.link, changes, emit, member)
         self.clock = PollClock(POLL_MS, now_ms())
-        self.heartbeat = Heartbeat(self.context.config, self.context.changes, self.context.emit, self.line)
+        self.heartbeat = Heartbeat(self.config, changes, emit, self.line)
         self.link.is_heartbeat_late = self.heartbeat.is_late
         self.watchdog = PollWatchdog(
-            self.context.config,
-            self.context.changes,
-            self.context.emit,
-            self.line,
-            self.clock,
-            lambda: self.expired.append(now_ms()),
+            self.config, changes, emit, self.line, self.clock, lambda: self.expired.append(now_ms())
         )
         membership = SimpleNamespace(session=("session_timeout_ms", SESSION_MS))
-        self.loop_watchdog = LoopWatchdog(self.context, SimpleNamespace(membership=membership), ())
+        self.loop_watchdog = LoopWatchdog(self.config, emit, SimpleNamespace(membership=membership), ())
 
     async def start(self):
         await self.supervisor.start()
@@ -159,7 +145,7 @@ async def keeping():
     await made.start()
     yield made
     await made.supervisor.close()
-    assert made.context.inbox.fatal is None
+    assert made.supervisor.failure is None
 
 
 def block(duration_ms):

@@ -37,17 +37,13 @@ class World:
     def __init__(self, *, epoch_end=70, answers=True):
         self.told, self.begun = [], []
         self.link = SimpleNamespace(cluster=cluster(1, 4), send=self.send)
-        context = SimpleNamespace(
-            config=ConsumerConfig.of(group_id="billing", enable_parallel_rebalance=True, parallel_min_backlog=1),
-            link=self.link,
-            emit=self.told.append,
-        )
+        config = ConsumerConfig.of(group_id="billing", enable_parallel_rebalance=True, parallel_min_backlog=1)
         refresher = SimpleNamespace(want=lambda: None)
         leader_offsets = SimpleNamespace(ask_leaders=self.ask_leaders)
         catch_up = SimpleNamespace(
             begin=lambda live, place, recovery: self.begun.append(recovery), fresh_id=lambda: "0" * 16
         )
-        self.recoveries = Recoveries(context, refresher, leader_offsets, catch_up)
+        self.recoveries = Recoveries(config, self.link, self.told.append, refresher, leader_offsets, catch_up)
         (self.partition,) = Assignment().make({TP: LATEST})
         self.epoch_end, self.answers, self.after_epochs = epoch_end, answers, None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from aiogroup._core.cluster import Cluster, TopicInfo
@@ -43,13 +41,13 @@ class BreaksAtFirst:
 @pytest.mark.parametrize("breaks_count", [0, 1, 2])
 async def test_all_topics_are_asked_for_again_when_a_connection_breaks(breaks_count):
     config = ConsumerConfig(retry_backoff_ms=1, retry_backoff_max_ms=1)
-    refresher = Refresher(SimpleNamespace(config=config, link=BreaksAtFirst(breaks_count)), ReadsNothing())
+    refresher = Refresher(config, BreaksAtFirst(breaks_count), None, None, None, ReadsNothing())
     assert (await refresher.all_topics()).topics.keys() == {"orders"}
 
 
 async def test_all_topics_are_asked_for_until_the_time_is_over():
     config = ConsumerConfig(request_timeout_ms=600, fetch_max_wait_ms=100, retry_backoff_ms=20, retry_backoff_max_ms=20)
-    refresher = Refresher(SimpleNamespace(config=config, link=BreaksAtFirst(10**6)), ReadsNothing())
+    refresher = Refresher(config, BreaksAtFirst(10**6), None, None, None, ReadsNothing())
     began_at_ms = now_ms()
     with pytest.raises(ConnectionLostError, match="the session ended"):
         await refresher.all_topics()
@@ -86,10 +84,8 @@ def starting(link, **settings):
     """The refresher of a consumer that starts, and the events that it emits."""
     heard = []
     config = ConsumerConfig(allow_auto_create_topics=True, **settings)
-    signals = {name: SimpleNamespace(pulse=lambda: None) for name in ("fetchable", "positions_wanted")}
     failures = Failures(heard.append, now_ms)
-    shared = SimpleNamespace(config=config, link=link, emit=failures.emit, failures=failures, **signals)
-    return Refresher(shared, ReadsOrders()), heard
+    return Refresher(config, link, failures.emit, failures, None, ReadsOrders()), heard
 
 
 @pytest.mark.parametrize(("number", "waited_ms"), [(1, 0), (2, 100), (4, 300), (10**6, 1_000)])

@@ -13,11 +13,11 @@ from aiogroup._core.changes import Change, Changes, Waiter
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.subscription import Subscription
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.delivery import turn
 from aiogroup._runtime.delivery.readers import is_request
 from aiogroup._runtime.delivery.requests import Requests
 from aiogroup._runtime.delivery.stopping import Stopping
+from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms
 from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup._runtime.net.link import Link
@@ -46,11 +46,23 @@ class Reading:
         self.clock = PollClock(300_000, now_ms())
         self.clock.on_assignment(True, now_ms())
         config = ConsumerConfig(auto_ack=auto_ack)
-        self.context = Context(config, Link(config), changes, self.assignment, self.delivery, self.events.append)
+        self.changes, self.inbox = changes, Inbox(self.delivery.interrupt, self.events.append)
         self.callback_runs = CallbackRuns()
         subscription = Subscription()
         subscription.assign(self.assignment.names)
-        self.requests = Requests(self.context, self, subscription, self.callback_runs, Stopping())
+        self.requests = Requests(
+            config,
+            Link(config),
+            self.assignment,
+            self.delivery,
+            self.changes,
+            self.events.append,
+            self.inbox,
+            self,
+            subscription,
+            self.callback_runs,
+            Stopping(),
+        )
 
     def may_deliver(self, _now):
         return self.is_open
@@ -67,7 +79,7 @@ class Reading:
     def put(self, count, base=0, number=0):
         partition = self.assignment[tp(number)]
         partition.put(fetched(partition, count, base, acknowledge=lambda record: partition.ledger.ack(record.offset)))
-        self.context.changes.tell(Change.ANSWERED)
+        self.changes.tell(Change.ANSWERED)
 
     @is_request
     async def one(self):
@@ -286,7 +298,7 @@ async def test_closed_gate_gives_nothing_and_what_is_there_comes_when_it_opens(r
 async def test_request_at_a_closed_gate_hands_over_what_was_in_hand(reading):
     reading.put(2)
     assert await reading.one() == 0
-    handed_over = asyncio.create_task(reading.context.changes[Waiter.LEAVING].wait())
+    handed_over = asyncio.create_task(reading.changes[Waiter.LEAVING].wait())
     await asyncio.sleep(0)
     reading.is_open = False
     await waiting(reading.one())
@@ -299,7 +311,7 @@ async def test_request_at_a_closed_gate_hands_over_what_was_in_hand(reading):
 
 async def test_error_is_raised_by_the_waiting_request_and_only_once(reading):
     task = await waiting(reading.one())
-    reading.context.inbox.put(AiogroupError("a callback failed"))
+    reading.inbox.put(AiogroupError("a callback failed"))
     with pytest.raises(AiogroupError, match="callback"):
         await task
     reading.put(1)
@@ -308,7 +320,7 @@ async def test_error_is_raised_by_the_waiting_request_and_only_once(reading):
 
 async def test_fatal_error_is_raised_by_every_later_request(reading):
     reading.put(3)
-    reading.context.inbox.fail(AiogroupError("fenced"))
+    reading.inbox.fail(AiogroupError("fenced"))
     for call in (reading.one, reading.many, reading.requests.next):
         with pytest.raises(AiogroupError, match="fenced"):
             await call()
@@ -456,7 +468,7 @@ async def test_a_fetcher_that_waits_for_room_is_woken_once_by_the_record_that_ma
     reading.put(1)
     reading.put(1, base=1)
     reading.put(1, base=2)
-    task = await told(reading.context.changes[Waiter.FETCHERS])
+    task = await told(reading.changes[Waiter.FETCHERS])
     assert await reading.one() == 0
     await asyncio.sleep(0)
     assert not task.done(), "nobody waited for room"
@@ -466,7 +478,7 @@ async def test_a_fetcher_that_waits_for_room_is_woken_once_by_the_record_that_ma
     await asyncio.sleep(0)
     assert task.done()
     assert not supply.is_room_wanted
-    task = await told(reading.context.changes[Waiter.FETCHERS])
+    task = await told(reading.changes[Waiter.FETCHERS])
     assert await reading.one() == 2
     await asyncio.sleep(0)
     assert not task.done(), "it did not ask again"
@@ -476,7 +488,7 @@ async def test_a_fetcher_that_waits_for_room_is_woken_once_by_the_record_that_ma
 async def test_a_fetcher_is_not_woken_while_nothing_was_used_up(reading):
     reading.put(2)
     reading.delivery.supply.is_room_wanted = True
-    task = await told(reading.context.changes[Waiter.FETCHERS])
+    task = await told(reading.changes[Waiter.FETCHERS])
     reading.is_open = False
     await waiting(reading.many())
     assert not task.done()

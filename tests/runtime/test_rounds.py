@@ -51,8 +51,8 @@ class Coordinators:
 def rounds_of(member, coordinators):
     member.ask(f.HandOver)
     member.report(f.HandedOver())
-    context = SimpleNamespace(config=CONFIG, supervisor=SimpleNamespace(spawn=lambda *_: None))
-    return ClassicRounds(context, None, coordinators, None, member.machine.forms, None, None)
+    supervisor = SimpleNamespace(spawn=lambda *_: None)
+    return ClassicRounds(CONFIG, supervisor, None, coordinators, None, member.machine.forms, None, None)
 
 
 async def test_a_join_that_was_made_for_a_coordinator_that_is_gone_is_not_sent():

@@ -6,16 +6,19 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, Protocol
 
-from aiogroup._core.changes import Change
+from aiogroup._core.changes import Change, Changes
+from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.delivery.merge import NEVER_WAIT, Merge, Stall, Waiting
 from aiogroup._core.delivery.merging import Merging, OnBadTimestamp, TimestampOf
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._core.typed import K, V
 from aiogroup._core.values import dataclass
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.delivery.readers import is_request
 from aiogroup._runtime.delivery.requests import Requests
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.loop.clock import Signal, now_ms
+from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.offset_queries import OffsetQueries
 from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig
 from aiogroup.errors import ConfigError, MergeStalledError
@@ -59,7 +62,17 @@ class Running(Protocol):
     """The parts of a started consumer that a merge uses."""
 
     @property
-    def context(self) -> Context: ...
+    def config(self) -> ConsumerConfig: ...
+    @property
+    def link(self) -> Link: ...
+    @property
+    def assignment(self) -> Assignment: ...
+    @property
+    def delivery(self) -> Delivery: ...
+    @property
+    def changes(self) -> Changes[Signal]: ...
+    @property
+    def emit(self) -> Emit: ...
     @property
     def requests(self) -> Requests: ...
     @property
@@ -155,10 +168,10 @@ class Merged(AsyncIterator[Record[K, V]]):
 
     def _begun(self, running: Running) -> Merging:
         if self._merging is None:
-            config, settings = running.context.config, self._settings
+            config, settings = running.config, self._settings
             self._merging = Merging(
-                running.context.assignment,
-                running.context.delivery,
+                running.assignment,
+                running.delivery,
                 self._rule,
                 records_per_turn=RECORDS_PER_TURN,
                 read_committed=config.read_committed,
@@ -182,7 +195,7 @@ class Merged(AsyncIterator[Record[K, V]]):
         def take() -> Record[Any, Any] | None:
             now = now_ms()
             record = merging.open(now, requests.turn.left_ns(), requests.turn.has_time)
-            running.context.assignment.need_any(when=record is None and self._rule.needs_records)
+            running.assignment.need_any(when=record is None and self._rule.needs_records)
             if record is None:
                 self._wait(running, now)
             elif merging.is_enforced:
@@ -200,16 +213,16 @@ class Merged(AsyncIterator[Record[K, V]]):
 
     def _wait(self, running: Running, now: int) -> None:
         """Ask for the lags and records that the merge waits for, and report partitions that take too long."""
-        assignment = running.context.assignment
+        assignment = running.assignment
         if assignment.tally.needs_records:
-            running.context.changes.tell(Change.FETCHABLE)
+            running.changes.tell(Change.FETCHABLE)
         for tp in self._rule.unknown:
             running.offset_queries.want_end(assignment[tp])
         stalls = self._rule.take_stalls(now)
         reasons = [f"{each.tp.topic}-{each.tp.partition} is {each.state} ({_why(running, each)})" for each in stalls]
         for each in stalls:
             tp = each.tp
-            running.context.emit(
+            running.emit(
                 events.MergeStalled(tp.topic, tp.partition, each.state.value, each.blocked_ms, _why(running, each))
             )
         if stalls and self._settings.stalled == "raise":
@@ -222,7 +235,7 @@ class Merged(AsyncIterator[Record[K, V]]):
     def _emit_enforced(self, running: Running, now: int) -> None:
         if now - self._emitted_at_ms >= EMIT_MS:
             self._emitted_at_ms = now
-            running.context.emit(events.MergeEnforced(self._rule.missing, self._rule.enforced_count))
+            running.emit(events.MergeEnforced(self._rule.missing, self._rule.enforced_count))
 
     def _settle(self) -> None:
         if self._merging is not None:
@@ -231,8 +244,8 @@ class Merged(AsyncIterator[Record[K, V]]):
 
 def _why(running: Running, stall: Stall) -> str:
     """The latest news of a partition that blocks the merge."""
-    partition = running.context.assignment.get(stall.tp)
-    if running.context.link.cluster.leader(stall.tp) < 0:
+    partition = running.assignment.get(stall.tp)
+    if running.link.cluster.leader(stall.tp) < 0:
         return "no leader is known"
     if partition is not None and partition.target.error:
         return partition.target.error

@@ -11,20 +11,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from aiogroup._core.changes import Change, Waiter
+from aiogroup._core.changes import Change, Changes, Waiter
+from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.delivery.needs import Needs
 from aiogroup._core.delivery.poison import PoisonBook
 from aiogroup._core.delivery.redelivery import Redeliveries
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.fetching.blocks import Block
 from aiogroup._core.subscription import Subscription
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.delivery.holders import EVERYTHING, Holders
 from aiogroup._runtime.delivery.readers import Readers, is_request
 from aiogroup._runtime.delivery.stopping import Stopping
 from aiogroup._runtime.delivery.turn import Turn
-from aiogroup._runtime.loop.clock import now_ms, wall_ms
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import Signal, now_ms, wall_ms
 from aiogroup._runtime.membership.callback_runs import CallbackRuns
+from aiogroup._runtime.net.link import Link
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     ConcurrentConsumptionError,
     ConsumerStoppedError,
@@ -73,7 +78,13 @@ class GroupForRequests(Protocol):
 class Requests:
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        assignment: Assignment,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
+        inbox: Inbox,
         group: GroupForRequests,
         subscription: Subscription,
         callback_runs: CallbackRuns,
@@ -83,18 +94,23 @@ class Requests:
         self.last_asked_at_ms: int | None = None
         self.record_ages_ms: dict[str, int] = {}
         """How old the newest record of the last hand-out was, by lane; of `async for` when it asked for the next."""
-        self.turn = Turn(context.link.give_way)
-        self.holders = Holders(context.delivery, auto_ack=context.config.auto_ack)
-        self._context = context
+        self.turn = Turn(link.give_way)
+        self.holders = Holders(delivery, auto_ack=config.auto_ack)
+        self._config = config
+        self._assignment = assignment
+        self._delivery = delivery
+        self._changes = changes
+        self._emit = emit
+        self._inbox = inbox
         self._group = group
         self._subscription = subscription
         self._callback_runs = callback_runs
         self._stopping = stopping
-        self._poison = PoisonBook(context.assignment)
-        self._needs = Needs(context.assignment)
-        self._redeliveries = Redeliveries(context.config, context.assignment)
+        self._poison = PoisonBook(assignment)
+        self._needs = Needs(assignment)
+        self._redeliveries = Redeliveries(config, assignment)
         self._asking_of: list[frozenset[TopicPartition]] = []  # what each request under way named; empty: all
-        context.delivery.cursor.wait = self.next
+        delivery.cursor.wait = self.next
 
     @is_request
     async def next(self) -> Record[Any, Any]:
@@ -108,10 +124,10 @@ class Requests:
         who = self._begin(_NONE_NAMED)
         try:
             turn = self.turn
-            turn.given_count += self._context.delivery.cursor.index
+            turn.given_count += self._delivery.cursor.index
             if turn.given_count > FEW_COUNT or not turn.has_time():
                 await turn.end()
-            record = await self._wait(self._context.delivery.open_cursor, None)
+            record = await self._wait(self._delivery.open_cursor, None)
             if record is not None:
                 self._note_given(who, (record.tp,))
         finally:
@@ -152,7 +168,7 @@ class Requests:
     async def one(self, only: frozenset[TopicPartition]) -> Record[Any, Any]:
         def take() -> Record[Any, Any] | None:
             self._check_named(only)
-            taken = self._context.delivery.take(1, only)
+            taken = self._delivery.take(1, only)
             self._needs.look(only, is_met=bool(taken))
             return next((records[0] for records in taken.values()), None)
 
@@ -174,15 +190,14 @@ class Requests:
         self, timeout: int | None, max_count: int | None, only: frozenset[TopicPartition]
     ) -> Records[Any, Any]:
         """The available records, after waiting at most `timeout` milliseconds for the first."""
-        context = self._context
         count = max_count if max_count is not None else BATCH_COUNT
 
         def decode_ahead() -> bool:
-            return context.delivery.decode_ahead(count, only)
+            return self._delivery.decode_ahead(count, only)
 
         def take() -> Records[Any, Any] | None:
             self._check_named(only)
-            taken = context.delivery.take(count, only)
+            taken = self._delivery.take(count, only)
             self._needs.look(only, is_met=bool(taken))
             return Records(taken, self._take_metadata()) if taken else None
 
@@ -205,7 +220,7 @@ class Requests:
         """Raise if no named partition is ours and no rebalance is under way that could assign one: waiting would be in
         vain.
         """
-        if only and not any(tp in self._context.assignment for tp in only) and self._group.is_settled():
+        if only and not any(tp in self._assignment for tp in only) and self._group.is_settled():
             raise IllegalStateError(f"not assigned to this consumer: {named(only)}; see assignment()")
 
     def iterate(self) -> None:
@@ -215,12 +230,12 @@ class Requests:
             ConcurrentConsumptionError: another task, which still runs, holds that record.
         """
         self.holders.check()
-        delivery = self._context.delivery
+        delivery = self._delivery
         record = delivery.take_back_iterated()
         if record is not None and delivery.taken_back_from is not None:
             count = self._redeliveries.note(delivery.taken_back_from, record, now_ms())
             if count == 10 ** (len(str(count)) - 1):  # the 1st, 10th, 100th time
-                self._context.emit(events.RecordRedelivered(record.topic, record.partition, record.offset, count))
+                self._emit(events.RecordRedelivered(record.topic, record.partition, record.offset, count))
 
     def skip(self, only: frozenset[TopicPartition]) -> None:
         """Mark the records in hand as processed, and pass over the poison record: the one that the last request raised,
@@ -228,7 +243,7 @@ class Requests:
 
         Without names, records of which another task that still runs is the holder are left to it.
         """
-        delivery = self._context.delivery
+        delivery = self._delivery
         others = set() if only else self.holders.others(only)
         if not others:
             delivery.process_all(only)
@@ -249,9 +264,9 @@ class Requests:
         `auto_ack=False` it is not known which task holds a record, and all that is in hand of them is.
         """
         self._check_outside_callback("paused() cannot be waited in")
-        context, assignment, group = self._context, self._context.assignment, self._group
+        assignment, group = self._assignment, self._group
         others = self.holders.others(only)
-        mine = (tp for tp in context.delivery.in_hand() if (not only or tp in only) and tp not in others)
+        mine = (tp for tp in self._delivery.in_hand() if (not only or tp in only) and tp not in others)
         block = Block(only, frozenset(mine))
         self.last_asked_at_ms = now = now_ms()
         group.on_request(now)
@@ -266,15 +281,15 @@ class Requests:
             group.on_answer()
 
     def _follow_blocks(self) -> None:
-        self._context.assignment.suspend()
-        self._context.delivery.interrupt()
+        self._assignment.suspend()
+        self._delivery.interrupt()
 
     def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
         """A request after `stop` gets no records, but marks those in hand as processed: `stop` may be waiting for
         that.
         """
         if not self._callback_runs.is_in_callback and not self.holders.others(only, inherits=False):
-            self._context.delivery.process_all(only)
+            self._delivery.process_all(only)
 
     def wrap_group(self, wrap: Callable[[GroupForRequests, int], GroupForRequests]) -> None:
         """Let something hear of every request from now on; `wrap` also gets how many are under way."""
@@ -282,14 +297,14 @@ class Requests:
 
     def stop(self) -> None:
         self._stopping.is_stopped = True
-        self._context.delivery.interrupt()
+        self._delivery.interrupt()
 
     def _begin(self, only: frozenset[TopicPartition], *, enough_count: int = 0) -> Readers:
         """Begin a request: the records in hand are processed, and the poll watchdog notes the time. `_end` must follow.
 
         A request that names partitions affects only those, so that each partition may have a worker of its own.
         """
-        context, config = self._context, self._context.config
+        config = self._config
         self._check_outside_callback()
         if self._subscription.is_empty:
             self._raise_not_subscribed()
@@ -301,16 +316,16 @@ class Requests:
             )
         who = self.holders.ask(only)
         self.asked_count += 1
-        if enough_count != context.assignment.tally.enough_count:
-            context.assignment.limit(enough_count)  # the buffer of each partition, by the kind of the last request
+        if enough_count != self._assignment.tally.enough_count:
+            self._assignment.limit(enough_count)  # the buffer of each partition, by the kind of the last request
         if config.enable_auto_commit:
             # A loss was reported when it happened, and these commits are not the application's.
-            context.assignment.failed_commit.clear()
+            self._assignment.failed_commit.clear()
         self._poison.begin()
         self.last_asked_at_ms = now = now_ms()
         self._needs.begin(only, now)
         if not self._stopping.is_stopped:  # after stop nothing more counts as processed
-            context.delivery.process_all(only)
+            self._delivery.process_all(only)
             self._note_ages()
         self._asking_of.append(only)
         self._group.on_request(now)
@@ -324,12 +339,12 @@ class Requests:
         self._group.on_answer()
 
     def end_merge(self) -> None:
-        self._context.delivery.close_cursor()
-        self._context.assignment.limit(0)
+        self._delivery.close_cursor()
+        self._assignment.limit(0)
 
     def _raise_not_subscribed(self) -> None:
         """A request that is already waiting goes on: another task may be between unsubscribe() and subscribe()."""
-        self._context.inbox.raise_next()
+        self._inbox.raise_next()
         raise IllegalStateError(
             "Not subscribed to any topics and no partitions assigned: subscribe() or assign() before asking for records"
         )
@@ -346,7 +361,7 @@ class Requests:
 
     def _note_ages(self) -> None:
         """Note how old the newest record is that was handed out since the last call. Once for a slice, not a record."""
-        for lane, tally in self._context.delivery.tallies.items():
+        for lane, tally in self._delivery.tallies.items():
             if (timestamp := tally.newest_timestamp) is not None:
                 tally.newest_timestamp = None
                 if timestamp >= 0:
@@ -364,11 +379,11 @@ class Requests:
         Before that call `decode_ahead` until it returns False, once per turn of the loop, so that `take` is short.
         `wake_at_ms` says when to try again although nothing changed.
         """
-        context, supply = self._context, self._context.delivery.supply
+        supply = self._delivery.supply
         while True:
             if self._stopping.is_stopped:
                 return None
-            context.inbox.raise_next()
+            self._inbox.raise_next()
             now = now_ms()
             wake, again_at_ms = until_ms, None
             if not self._redeliveries.is_idle:
@@ -379,9 +394,9 @@ class Requests:
                     continue
                 taken = self._taken(take)
                 if supply.has_freed and supply.take_freed():
-                    context.changes.tell(Change.FETCHABLE)
+                    self._changes.tell(Change.FETCHABLE)
                 if supply.to_inflate:
-                    context.changes.tell(Change.INFLATABLE)
+                    self._changes.tell(Change.INFLATABLE)
                 if taken is not None:
                     return taken
                 if again_at_ms is not None and self._redeliveries.release_last():
@@ -391,7 +406,7 @@ class Requests:
                 return None
             if again_at_ms is not None:
                 wake = again_at_ms if wake is None else min(wake, again_at_ms)
-            await context.changes[Waiter.REQUESTS].wait(wake)
+            await self._changes[Waiter.REQUESTS].wait(wake)
             self.turn.begin()
 
     def _taken(self, take: Callable[[], T | None]) -> T | None:
@@ -399,8 +414,8 @@ class Requests:
             return take()
         except (RecordDeserializationError, TimestampError) as error:
             if self._poison.note(error):
-                self._context.emit(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
+                self._emit(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
             raise
 
     def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:
-        return self._context.delivery.take_opened(read_committed=self._context.config.read_committed)
+        return self._delivery.take_opened(read_committed=self._config.read_committed)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.subscription import Subscription
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.fetching.fetcher import Fetchers
 from aiogroup._runtime.fetching.positions import Positions
 from aiogroup._runtime.loop.clock import now_ms
@@ -16,14 +17,16 @@ __all__ = ["AssignmentChanges"]
 class AssignmentChanges:
     def __init__(
         self,
-        context: Context,
+        assignment: Assignment,
+        delivery: Delivery,
         subscription: Subscription,
         positions: Positions,
         fetchers: Fetchers,
         recovery: ParallelRecoveryOrNone,
         poll_clock: PollClock,
     ) -> None:
-        self._context = context
+        self._assignment = assignment
+        self._delivery = delivery
         self._subscription = subscription
         self._positions = positions
         self._fetchers = fetchers
@@ -32,10 +35,9 @@ class AssignmentChanges:
 
     def publish(self) -> None:
         """Call this after every change of the assignment."""
-        context = self._context
         self._positions.follow_topics()  # positions may have been looked up before the topic was recreated
-        holds = bool(context.assignment) and not self._subscription.is_manual
+        holds = bool(self._assignment) and not self._subscription.is_manual
         self._poll_clock.on_assignment(holds, now_ms())
         self._recovery.follow()
         self._fetchers.note_assignment()
-        context.delivery.interrupt()  # a merge must see the new partitions
+        self._delivery.interrupt()  # a merge must see the new partitions

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from aiogroup._core.changes import Change
+from aiogroup._core.changes import Change, Changes
 from aiogroup._core.membership.facts import RecordsWanted
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.membership.states import MemberState
 from aiogroup._core.subscription import Subscription
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.event import repr_of
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.coordinator import Coordinator
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup.listener import call_listener
 from aiogroup.structs import TopicPartition
@@ -26,14 +27,18 @@ class Callbacks:
 
     def __init__(
         self,
-        context: Context,
+        changes: Changes[Signal],
+        emit: Emit,
+        inbox: Inbox,
         subscription: Subscription,
         coordinator: Coordinator,
         poll_clock: PollClock,
         runs: CallbackRuns,
     ) -> None:
         self._runs = runs
-        self._context = context
+        self._changes = changes
+        self._emit = emit
+        self._inbox = inbox
         self._subscription = subscription
         self._coordinator = coordinator
         self._poll_clock = poll_clock
@@ -81,11 +86,11 @@ class Callbacks:
             with self._runs.in_callback():
                 await call_listener(listener, callback, frozenset(tps))
         except Exception as error:  # noqa: BLE001 (it does not stop the rebalance; the next call raises it)
-            self._context.emit(events.ListenerFailed(callback, repr_of(error)))
-            self._context.inbox.put(error)
+            self._emit(events.ListenerFailed(callback, repr_of(error)))
+            self._inbox.put(error)
         finally:
             self._poll_clock.on_callback(now_ms(), begins=False)
             if self._poll_clock.is_asked and self._coordinator.membership.state is MemberState.PARKED:
                 self._coordinator.handle(RecordsWanted())  # the callback took too long, and a request still waits
             self.is_running = False
-            self._context.changes.tell(Change.CALLBACK)
+            self._changes.tell(Change.CALLBACK)

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+from aiogroup._core.changes import Changes
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.membership.facts import Fact, RecordsWanted
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.membership.states import MemberState
 from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._core.telemetry.meter import Meter
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
-from aiogroup._runtime.loop.clock import FOREVER_MS
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import FOREVER_MS, Signal
 from aiogroup._runtime.membership.heartbeat import Heartbeat
 from aiogroup._runtime.membership.loop_watchdog import LoopWatchdog
 from aiogroup._runtime.membership.ownership import Ownership
 from aiogroup._runtime.membership.poll_watchdog import PollWatchdog
 from aiogroup._runtime.membership.session_watchdog import SessionWatchdog
+from aiogroup._runtime.net.link import Link
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import PollIntervalExceeded
 
 if TYPE_CHECKING:
@@ -29,7 +35,13 @@ __all__ = ["Liveness"]
 class Liveness:
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        assignment: Assignment,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
+        inbox: Inbox,
         coordinator: Coordinator,
         ownership: Ownership,
         poll_clock: PollClock,
@@ -40,41 +52,45 @@ class Liveness:
         (`Heartbeat.counts_until_ms`).
         """
         self._meters = meters
-        self._context = context
+        self._config = config
+        self._assignment = assignment
+        self._changes = changes
+        self._emit = emit
+        self._inbox = inbox
         self._coordinator = coordinator
         self._ownership = ownership
         self._poll_clock = poll_clock
         self.heartbeat: Heartbeat | HeartbeatThread
-        if context.config.heartbeat_thread:
+        if config.heartbeat_thread:
             from aiogroup._runtime.membership.heartbeat_thread import HeartbeatThread  # noqa: PLC0415 (few have one)
 
             self.heartbeat = HeartbeatThread(
-                context.config,
-                context.link,
-                context.changes,
-                context.emit,
+                config,
+                link,
+                changes,
+                emit,
                 coordinator,
                 poll_clock,
                 self._on_fact,
                 self._on_count,
             )
         else:
-            self.heartbeat = Heartbeat(context.config, context.changes, context.emit, coordinator, self._on_count)
-            context.link.is_heartbeat_late = self.heartbeat.is_late
-        self.session_watchdog = SessionWatchdog(context, coordinator, self.heartbeat)
+            self.heartbeat = Heartbeat(config, changes, emit, coordinator, self._on_count)
+            link.is_heartbeat_late = self.heartbeat.is_late
+        self.session_watchdog = SessionWatchdog(assignment, delivery, changes, emit, coordinator, self.heartbeat)
 
     def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """The tasks to run in the main loop, by name."""
         tasks = {
             "heartbeat": self.heartbeat.run,
             "session watchdog": self.session_watchdog.run,
-            "loop watchdog": LoopWatchdog(self._context, self._coordinator, self._meters).run,
+            "loop watchdog": LoopWatchdog(self._config, self._emit, self._coordinator, self._meters).run,
         }
         if isinstance(self.heartbeat, Heartbeat):
             watchdog = PollWatchdog(
-                self._context.config,
-                self._context.changes,
-                self._context.emit,
+                self._config,
+                self._changes,
+                self._emit,
                 self._coordinator,
                 self._poll_clock,
                 self._on_expired,
@@ -89,7 +105,7 @@ class Liveness:
 
     def _on_count(self, until_ms: int) -> None:
         """May be called from the heartbeat thread, as it sets one value."""
-        if not self._context.config.deliver_while_unreachable:
+        if not self._config.deliver_while_unreachable:
             self.answered_until_ms = until_ms
 
     def _on_fact(self, fact: Fact) -> None:
@@ -108,14 +124,14 @@ class Liveness:
         A member that had failed or left before is not parked. Its end is under way already, and waits for the callback
         that took longer than the interval.
         """
-        context, membership = self._context, self._coordinator.membership
+        membership = self._coordinator.membership
         if membership.state is not MemberState.PARKED:
             return
-        partitions, interval_ms = tuple(sorted(context.assignment.names)), context.config.effective_poll_interval_ms
+        partitions, interval_ms = tuple(sorted(self._assignment.names)), self._config.effective_poll_interval_ms
         # A static member sends neither LeaveGroup nor heartbeats: its name keeps its partitions for a session.
-        is_silent = membership.identity.is_static and not context.config.leave_on_poll_interval
+        is_silent = membership.identity.is_static and not self._config.leave_on_poll_interval
         acts_within_ms = self._coordinator.membership.session[1] if is_silent else 0
         self._ownership.drop_all_and_defer_callback()
-        context.emit(events.PollIntervalExceeded(partitions, interval_ms, acts_within_ms))
-        if context.config.raise_on_poll_interval:
-            context.inbox.put(PollIntervalExceeded(partitions, interval_ms))
+        self._emit(events.PollIntervalExceeded(partitions, interval_ms, acts_within_ms))
+        if self._config.raise_on_poll_interval:
+            self._inbox.put(PollIntervalExceeded(partitions, interval_ms))

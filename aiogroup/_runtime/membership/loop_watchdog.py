@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from aiogroup._core.telemetry import events
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._core.telemetry.meter import Meter
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.loop.clock import now_ms, sleep_ms
+from aiogroup.config import ConsumerConfig
 
 __all__ = ["LoopWatchdog"]
 
@@ -19,8 +20,9 @@ BLOCKED_MS: Final = 500
 
 
 class LoopWatchdog:
-    def __init__(self, context: Context, coordinator: Coordinator, meters: Sequence[Meter]) -> None:
-        self._context = context
+    def __init__(self, config: ConsumerConfig, emit: Emit, coordinator: Coordinator, meters: Sequence[Meter]) -> None:
+        self._config = config
+        self._emit = emit
         self._coordinator = coordinator
         self._meters = meters
 
@@ -32,14 +34,14 @@ class LoopWatchdog:
             for meter in self._meters:
                 meter.loop_late_ms.note(late_ms)
             if late_ms >= BLOCKED_MS:
-                self._emit(late_ms)
+                self._report(late_ms)
 
-    def _emit(self, blocked_ms: int) -> None:
+    def _report(self, blocked_ms: int) -> None:
         setting, session_ms = self._coordinator.membership.session
-        self._context.emit(events.EventLoopBlocked(blocked_ms, session_ms))
-        if 2 * blocked_ms > session_ms and not self._context.config.heartbeat_thread:
+        self._emit(events.EventLoopBlocked(blocked_ms, session_ms))
+        if 2 * blocked_ms > session_ms and not self._config.heartbeat_thread:
             why = (
                 f"no heartbeat for {blocked_ms} ms of {setting}={session_ms}, because a call did not await; run it in "
                 f"a thread, set heartbeat_thread=True, or raise {setting}"
             )
-            self._context.emit(events.SessionEndangered(blocked_ms, session_ms, why))
+            self._emit(events.SessionEndangered(blocked_ms, session_ms, why))

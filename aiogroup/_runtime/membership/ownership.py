@@ -17,18 +17,21 @@ from typing import Final
 
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from aiogroup._core.changes import Change, Waiter
+from aiogroup._core.changes import Change, Changes, Waiter
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.counts import DurationsBy
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.coordinator import Coordinator
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
 from aiogroup._runtime.membership.callbacks import Callbacks
 from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.offsets.own_commits import OwnCommits
+from aiogroup.config import ConsumerConfig
 from aiogroup.structs import TopicPartition
 
 __all__ = ["COMMIT_BEFORE_JOIN_MS", "Ownership", "Still"]
@@ -43,12 +46,16 @@ Still = Callable[[], bool]
 class Ownership:
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        assignment: Assignment,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
         current: CurrentRebalance,
         coordinator: Coordinator,
         commits: OwnCommits,
         callbacks: Callbacks,
-        changes: AssignmentChanges,
+        assignment_changes: AssignmentChanges,
     ) -> None:
         self.callbacks = callbacks
         self.is_closed = False
@@ -58,11 +65,15 @@ class Ownership:
         self.skips_hand_over = False  # set by the application's own subscribe, which waits for no hand-over
         self.waits = DurationsBy()
         """How long rebalances have waited for what the application held, by their reason."""
-        self._context = context
+        self._config = config
+        self._assignment = assignment
+        self._delivery = delivery
+        self._changes = changes
+        self._emit = emit
         self._current = current
         self._coordinator = coordinator
         self._commits = commits
-        self._changes = changes
+        self._assignment_changes = assignment_changes
         self._revoking: frozenset[TopicPartition] = frozenset()
         self._dropped: frozenset[TopicPartition] = frozenset()
 
@@ -72,8 +83,8 @@ class Ownership:
         """Own these partitions; none of their records is delivered until the assigned callback has returned."""
         for partition in added:
             partition.bar(Bar.NEW)
-        self._context.assignment.put(added)
-        self._changes.publish()
+        self._assignment.put(added)
+        self._assignment_changes.publish()
 
     async def announce(self, added: Collection[Partition], still: Still) -> None:
         """Run the assigned callback with the added partitions, also when there are none."""
@@ -102,9 +113,9 @@ class Ownership:
 
     def follow(self, topics: Collection[str]) -> None:
         """The subscription changed: no more records of topics that it does not name are delivered."""
-        for partition in self._context.assignment:
+        for partition in self._assignment:
             partition.bar(Bar.LEAVING, when=partition.tp.topic not in topics or partition.tp in self._revoking)
-        self._context.delivery.close_cursor()
+        self._delivery.close_cursor()
 
     async def revoke(self, tps: Collection[TopicPartition], still: Still) -> bool:
         """Give partitions up in order: run the callback at the hand-over point, then commit, then remove them.
@@ -118,7 +129,7 @@ class Ownership:
             return await self._revoke(tps, still)
 
     async def _revoke(self, tps: Collection[TopicPartition], still: Still) -> bool:
-        assignment = self._context.assignment
+        assignment = self._assignment
         leaving = [assignment[tp] for tp in tps if tp in assignment]
         self._revoking = frozenset(tps)
         for partition in leaving:
@@ -131,8 +142,8 @@ class Ownership:
             if is_in_time:
                 await self._commits.let_commit(leaving)
                 await self.callbacks.revoked(tps)
-            until_ms = now_ms() + min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
-            if self._context.config.enable_auto_commit:
+            until_ms = now_ms() + min(COMMIT_BEFORE_JOIN_MS, self._config.effective_rebalance_timeout_ms)
+            if self._config.enable_auto_commit:
                 await self._commits.commit_processed(leaving, until_ms - now_ms())
             # What the application has begun to commit in this ownership can be committed in no later one.
             await self._commits.committer.settled(until_ms - now_ms())
@@ -142,13 +153,13 @@ class Ownership:
                 return True
         finally:
             self._revoking = frozenset()
-        assignment.failed_commit |= self._context.delivery.in_hand().keys() & set_aside
+        assignment.failed_commit |= self._delivery.in_hand().keys() & set_aside
         processed = self._commits.processed([each for each in leaving if each.has_processed])
         uncommitted = tuple(sorted(processed))
-        if uncommitted and not self._context.config.enable_auto_commit:
-            self._context.emit(events.UncommittedAtRevoke(uncommitted))
+        if uncommitted and not self._config.enable_auto_commit:
+            self._emit(events.UncommittedAtRevoke(uncommitted))
         self._remove(tps)
-        self._context.emit(events.PartitionsRevoked(tuple(sorted(tps))))
+        self._emit(events.PartitionsRevoked(tuple(sorted(tps))))
         return True
 
     async def _lose_late(self, tps: frozenset[TopicPartition], leaving: Collection[Partition]) -> None:
@@ -157,12 +168,12 @@ class Ownership:
         The lost callback tells the listener, as it may commit nothing: the revoked one would find records in hand.
         """
         known = self.callbacks.unrevoked & tps
-        self._context.delivery.settle()
-        self._context.assignment.failed_commit |= {each.tp for each in leaving if each.has_uncommitted}
+        self._delivery.settle()
+        self._assignment.failed_commit |= {each.tp for each in leaving if each.has_uncommitted}
         self._remove(tps)
-        limit_ms = self._context.config.effective_poll_interval_ms
+        limit_ms = self._config.effective_poll_interval_ms
         why = f"a record was in hand for max_poll_interval_ms={limit_ms} after {self._current.why.text!r}"
-        self._context.emit(events.PartitionsLost(tuple(sorted(tps)), why))
+        self._emit(events.PartitionsLost(tuple(sorted(tps)), why))
         if known:
             await self.callbacks.lost(known)
 
@@ -172,15 +183,15 @@ class Ownership:
         tps = self.drop_all() | self._dropped
         self._dropped = frozenset()
         if tps:
-            self._context.emit(events.PartitionsLost(tuple(sorted(tps)), why))
+            self._emit(events.PartitionsLost(tuple(sorted(tps)), why))
         if known:
             await self.callbacks.lost(known)
 
     def drop_all(self) -> frozenset[TopicPartition]:
         """Remove all partitions at once. If records were delivered and not committed, the next `commit()` fails."""
-        assignment = self._context.assignment
+        assignment = self._assignment
         tps = assignment.names
-        self._context.delivery.settle()
+        self._delivery.settle()
         assignment.failed_commit |= {each.tp for each in assignment if each.has_uncommitted}
         self._remove(tps)
         return tps
@@ -192,25 +203,25 @@ class Ownership:
 
     def _remove(self, tps: Collection[TopicPartition]) -> None:
         self.callbacks.forget(tps)
-        removed = self._context.assignment.remove(tps)
-        self._context.delivery.forget(removed)
-        self._changes.publish()
+        removed = self._assignment.remove(tps)
+        self._delivery.forget(removed)
+        self._assignment_changes.publish()
 
     # The hand-over point.
 
     @property
     def _calls_between_requests(self) -> bool:
-        return self.callbacks.has_listener and self._context.config.auto_ack
+        return self.callbacks.has_listener and self._config.auto_ack
 
     @contextmanager
     def _gate(self) -> Iterator[None]:
-        self._context.delivery.close_cursor()
+        self._delivery.close_cursor()
         self.is_closed = self._calls_between_requests
         try:
             yield
         finally:
             self.is_closed = False
-            self._context.changes.tell(Change.CALLBACK)
+            self._changes.tell(Change.CALLBACK)
 
     async def _wait_for_hand_over(self, leaving: frozenset[TopicPartition], still: Still) -> bool:
         """Wait until no record of `leaving` is in hand; of any partition, when a callback is to run.
@@ -223,7 +234,7 @@ class Ownership:
         Returns:
             False when that time passed.
         """
-        delivery, config = self._context.delivery, self._context.config
+        delivery, config = self._delivery, self._config
         wanted = None if self._calls_between_requests else leaving
         since_ms, timeout = now_ms(), config.effective_rebalance_timeout_ms
         warnings = [since_ms + timeout // 2, since_ms + timeout * 4 // 5]
@@ -234,12 +245,12 @@ class Ownership:
                 if warnings and now >= warnings[0]:
                     warnings.pop(0)
                     why, waited_ms = self._current.why.text, now - since_ms
-                    self._context.emit(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
+                    self._emit(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
                 ends_at_ms = max(since_ms + config.effective_poll_interval_ms, self._called_until_ms)
                 if leaving and now >= ends_at_ms:
                     return False
                 wakes = [*warnings[:1], ends_at_ms] if leaving else warnings[:1]
-                await self._context.changes[Waiter.LEAVING].wait(min(wakes, default=None))
+                await self._changes[Waiter.LEAVING].wait(min(wakes, default=None))
         finally:
             self.is_waiting = False
             self.waits.note(self._current.why.reason.value, now_ms() - since_ms)
@@ -250,4 +261,4 @@ class Ownership:
     def _called_until_ms(self) -> int:
         """Until then the coordinator's last word counts, that it waits for this member."""
         called_at_ms = self._coordinator.membership.called_at_ms
-        return 0 if called_at_ms is None else called_at_ms + self._context.config.session_timeout_ms
+        return 0 if called_at_ms is None else called_at_ms + self._config.session_timeout_ms

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from aiogroup._core.changes import Waiter
+from aiogroup._core.changes import Changes, Waiter
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition, PositionState
 from aiogroup._core.membership import facts as f
@@ -20,14 +21,18 @@ from aiogroup._core.membership.assignments import AssignmentChange, reconcile
 from aiogroup._core.membership.first_sight import FirstSight
 from aiogroup._core.membership.states import MemberState
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.counts import Totals
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.fetching.positions import LOOK_UP, Positions
-from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.membership.ownership import COMMIT_BEFORE_JOIN_MS, Ownership, Still
 from aiogroup._runtime.metadata.refresher import Refresher
+from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.own_commits import OwnCommits
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, TopicAuthorizationError
 
 __all__ = ["GroupProtocol", "Rebalance"]
@@ -52,7 +57,13 @@ class GroupProtocol(Protocol):
 class Rebalance:
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        assignment: Assignment,
+        changes: Changes[Signal],
+        emit: Emit,
+        totals: Totals,
+        inbox: Inbox,
         current: CurrentRebalance,
         coordinator: Coordinator,
         commits: OwnCommits,
@@ -62,7 +73,13 @@ class Rebalance:
         first_sight: FirstSight,
         refresher: Refresher,
     ) -> None:
-        self._context = context
+        self._config = config
+        self._link = link
+        self._assignment = assignment
+        self._changes = changes
+        self._emit = emit
+        self._totals = totals
+        self._inbox = inbox
         self._current = current
         self._coordinator = coordinator
         self._commits = commits
@@ -85,7 +102,7 @@ class Rebalance:
             for request in step.requests:
                 await self._protocol.exchange(request)
             if not step.effects and not step.requests:
-                await self._context.changes[Waiter.MEMBER].wait(step.wake_at_ms)
+                await self._changes[Waiter.MEMBER].wait(step.wake_at_ms)
 
     async def _perform(self, effect: f.Effect) -> None:
         match effect:
@@ -103,15 +120,15 @@ class Rebalance:
     async def _hand_over(self, effect: f.HandOver) -> None:
         membership, ownership, why = self._coordinator.membership, self.ownership, effect.why
         self._current.begin(why, is_first=not self.completed_count)
-        self._context.emit(events.RebalanceStarted(why.text, membership.identity.generation, why.reason.value))
+        self._emit(events.RebalanceStarted(why.text, membership.identity.generation, why.reason.value))
         since_ms = effect.since_ms
         if since_ms is None:  # a start has just looked its topics up
-            since_ms = now_ms() - self._context.config.retry_backoff_ms
+            since_ms = now_ms() - self._config.retry_backoff_ms
 
         def still() -> bool:
             return membership.identity.is_member and membership.state is MemberState.PREPARING
 
-        leaving = self._context.assignment.names
+        leaving = self._assignment.names
         if effect.keeps:
             leaving = frozenset(tp for tp in leaving if tp.topic not in membership.topics)
         if still() and (leaving or not effect.keeps):
@@ -129,12 +146,12 @@ class Rebalance:
         """Join with all topics that match the pattern now. A member that found a new one only later would ask for one
         more round, and each member finds it by itself (ConsumerCoordinator.java does the same).
         """
-        limit_ms = min(MATCH_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms // 3)
+        limit_ms = min(MATCH_BEFORE_JOIN_MS, self._config.effective_rebalance_timeout_ms // 3)
         await self._refresher.match_since(since_ms, now_ms() + limit_ms)
 
     async def _look_for_commits(self) -> None:
         """Find out of which topics the group has commits before this member joins with them for the first time."""
-        config = self._context.config
+        config = self._config
         topics = self.first_sight.unknown(self._coordinator.membership.topics)
         if not topics:
             return
@@ -152,10 +169,10 @@ class Rebalance:
 
         Kept partitions can still be committed: commits that begin from here on wait until the round is decided.
         """
-        config, committer = self._context.config, self._commits.committer
+        config, committer = self._config, self._commits.committer
         if keeps and config.enable_auto_commit:
             timeout = min(COMMIT_BEFORE_JOIN_MS, config.effective_rebalance_timeout_ms)
-            await self._commits.commit_processed(self._context.assignment, timeout)
+            await self._commits.commit_processed(self._assignment, timeout)
         if keeps:
             committer.hold_back()
         try:
@@ -177,7 +194,7 @@ class Rebalance:
             return self._is_current(generation)
 
         if still():
-            await self._take_over(reconcile(self._context.assignment.names, effect.partitions), still)
+            await self._take_over(reconcile(self._assignment.names, effect.partitions), still)
         is_current = still()
         await self._coordinator.report(f.Adopted(generation))
         if is_current:
@@ -189,24 +206,24 @@ class Rebalance:
         self.completed_count += 1
         self.completed_at_ms = now_ms()
         why, duration_ms = self._current.why, self.completed_at_ms - self._current.began_at_ms
-        self._context.emit(
+        self._emit(
             events.RebalanceCompleted(
                 why.text, effect.generation, effect.partitions, duration_ms, effect.is_leader, why.reason.value
             )
         )
-        self._context.totals.tell()
+        self._totals.tell()
 
     async def _take_over(self, change: AssignmentChange, still: Still) -> None:
         first_sight, membership = self.first_sight, self._coordinator.membership
         # The metadata may have come in by another way than the refresher.
-        first_sight.note(membership.topics, self._context.link.cluster)
-        added = self._context.assignment.make({tp: first_sight.policy_of(tp) for tp in sorted(change.added)})
+        first_sight.note(membership.topics, self._link.cluster)
+        added = self._assignment.make({tp: first_sight.policy_of(tp) for tp in sorted(change.added)})
         if not change.revoked:
             self.ownership.take_over(added)
         await self._find_positions(added, still)
         for partition in added:
             if partition.was_reset and first_sight.was_new(partition.reset.policy):
-                self._context.emit(events.NewPartitionFromEarliest(partition.tp.topic, partition.tp.partition))
+                self._emit(events.NewPartitionFromEarliest(partition.tp.topic, partition.tp.partition))
         if not change.revoked:
             await self.ownership.announce(added, still)
         elif await self.ownership.exchange(change.revoked, added, still):
@@ -214,7 +231,7 @@ class Rebalance:
             why = f.Why(f.Reason.COOPERATIVE, f"gave up {len(change.revoked)} partitions for others")
             await self._coordinator.report(f.RejoinWanted(why))
         if still():
-            await self._commits.commit_held(added, self._context.config.request_timeout_ms // 3)
+            await self._commits.commit_held(added, self._config.request_timeout_ms // 3)
         if still():
             for partition in added:
                 partition.lift(Bar.NEW)
@@ -231,16 +248,16 @@ class Rebalance:
             if not wanted:
                 return
             try:
-                await self._positions.resolve(wanted, now_ms() + self._context.config.request_timeout_ms // 3)
+                await self._positions.resolve(wanted, now_ms() + self._config.request_timeout_ms // 3)
             except TopicAuthorizationError as error:
                 # The positions task asks on, and the application hears of it, as if Fetch had been refused.
-                self._context.emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
-                self._context.inbox.put(error)
+                self._emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
+                self._inbox.put(error)
                 return
             except AiogroupError as error:
                 if not any(each.state is PositionState.COMMITTED for each in wanted):
                     # Only leaders did not answer. The positions task asks on, and the rebalance need not wait for it.
-                    self._context.emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
+                    self._emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
                     return
                 self._current.emit_failed(f"positions: {error}")
                 if not error.retriable:
@@ -250,6 +267,6 @@ class Rebalance:
     # Failure.
 
     async def _fail(self, error: AiogroupError) -> None:
-        self._context.emit(events.MemberFailed(str(error), type(error).__name__))
-        self._context.inbox.fail(error)
+        self._emit(events.MemberFailed(str(error), type(error).__name__))
+        self._inbox.fail(error)
         await self.ownership.lose(str(error))

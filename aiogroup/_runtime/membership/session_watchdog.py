@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from aiogroup._core.changes import Change, Waiter
+from aiogroup._core.changes import Change, Changes, Waiter
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.coordinator import Coordinator
-from aiogroup._runtime.loop.clock import FOREVER_MS, now_ms
+from aiogroup._runtime.loop.clock import FOREVER_MS, Signal, now_ms
 
 __all__ = ["SessionWatchdog"]
 
@@ -25,8 +27,19 @@ class Answered(Protocol):
 
 
 class SessionWatchdog:
-    def __init__(self, context: Context, coordinator: Coordinator, heartbeat: Answered) -> None:
-        self._context = context
+    def __init__(
+        self,
+        assignment: Assignment,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
+        coordinator: Coordinator,
+        heartbeat: Answered,
+    ) -> None:
+        self._assignment = assignment
+        self._delivery = delivery
+        self._changes = changes
+        self._emit = emit
         self._coordinator = coordinator
         self._heartbeat = heartbeat
 
@@ -36,18 +49,18 @@ class SessionWatchdog:
         return now_ms() >= self._heartbeat.counts_until_ms
 
     async def run(self) -> None:
-        context, is_reported = self._context, False
+        is_reported = False
         while True:
             until_ms = self._heartbeat.counts_until_ms
             if now_ms() < until_ms:
                 if is_reported:
                     is_reported = False
-                    context.changes.tell(Change.INTERRUPTED)
-                await context.changes[Waiter.MEMBER].wait(until_ms if until_ms != FOREVER_MS else None)
+                    self._changes.tell(Change.INTERRUPTED)
+                await self._changes[Waiter.MEMBER].wait(until_ms if until_ms != FOREVER_MS else None)
                 continue
             if not is_reported:
                 is_reported = True
-                context.delivery.interrupt()
+                self._delivery.interrupt()
                 setting, session_ms = self._coordinator.membership.session
-                context.emit(events.SessionUnanswered(setting, session_ms, tuple(sorted(context.assignment.names))))
-            await context.changes[Waiter.MEMBER].wait()
+                self._emit(events.SessionUnanswered(setting, session_ms, tuple(sorted(self._assignment.names))))
+            await self._changes[Waiter.MEMBER].wait()

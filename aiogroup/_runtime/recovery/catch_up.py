@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 from weakref import WeakSet
 
-from aiogroup._core.changes import Change
+from aiogroup._core.changes import Change, Changes
 from aiogroup._core.delivery.delivery import Delivery
-from aiogroup._core.fetching.assignment import LaneTable
+from aiogroup._core.fetching.assignment import Assignment, LaneTable
 from aiogroup._core.fetching.partition import Partition, PositionState
 from aiogroup._core.fetching.range_cursor import RangeCursor
 from aiogroup._core.fetching.truncation import leader_of
@@ -19,10 +19,11 @@ from aiogroup._core.recovery.progress import LOOK_MS
 from aiogroup._core.recovery.ranges import count
 from aiogroup._core.recovery.token import ID_BYTES, LogId, make_id
 from aiogroup._core.telemetry import events
-from aiogroup._core.telemetry.counts import FETCH_FAILED
+from aiogroup._core.telemetry.counts import FETCH_FAILED, Failures
 from aiogroup._core.telemetry.event import Event
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.loop.clock import Signal, now_ms, wall_ms
+from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LeaderOffsets
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
@@ -42,10 +43,27 @@ def _lanes_of(live: Partition) -> PartitionLanes | None:
 class CatchUp:
     """The catch-up lanes of all assigned partitions. It is the `LanesOwner` of each partition's lanes."""
 
-    def __init__(self, context: Context, fetched: LaneTable[RangeCursor], offsets: LeaderOffsets) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        link: Link,
+        assignment: Assignment,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
+        failures: Failures,
+        fetched: LaneTable[RangeCursor],
+        offsets: LeaderOffsets,
+    ) -> None:
         self.fetched = fetched
         self.wanted = Signal()
-        self._context = context
+        self.config = config
+        self._link = link
+        self._assignment = assignment
+        self.delivery = delivery
+        self._changes = changes
+        self._emit = emit
+        self._failures = failures
         self._offsets = offsets
         self._begun: WeakSet[PartitionLanes] = WeakSet()
         self._caught_up_count = 0  # partitions, since `_catching_up_since_ms`
@@ -54,7 +72,7 @@ class CatchUp:
 
     @property
     def lanes(self) -> list[PartitionLanes]:
-        return [each for partition in self._context.assignment if (each := _lanes_of(partition)) is not None]
+        return [each for partition in self._assignment if (each := _lanes_of(partition)) is not None]
 
     def is_catching_up(self) -> bool:
         """Whether a catch-up lane has work."""
@@ -62,14 +80,6 @@ class CatchUp:
         return any(each.book.is_catching_up for each in self.lanes)
 
     # The owner of lanes.
-
-    @property
-    def config(self) -> ConsumerConfig:
-        return self._context.config
-
-    @property
-    def delivery(self) -> Delivery:
-        return self._context.delivery
 
     def now_ms(self) -> int:
         return now_ms()
@@ -81,10 +91,10 @@ class CatchUp:
         return make_id(secrets.token_bytes(ID_BYTES))
 
     def emit(self, event: Event) -> None:
-        self._context.emit(event)
+        self._emit(event)
 
     def move_live(self, live: Partition, offset: int, leader_epoch: int, *, is_seek: bool) -> None:
-        delivery, leader = self.delivery, leader_of(self._context.link.cluster, live.tp)
+        delivery, leader = self.delivery, leader_of(self._link.cluster, live.tp)
         if is_seek:
             delivery.seek(live, offset, leader_epoch=leader_epoch, leader=leader)
         else:
@@ -100,7 +110,7 @@ class CatchUp:
 
         Each may fill half of its part, because an answer to a request already sent may still come.
         """
-        waiting = [each for each in self._context.assignment if each.waits_for_range]
+        waiting = [each for each in self._assignment if each.waits_for_range]
         for each in waiting:
             each.target.bound(max(1, self.config.parallel_buffer_bytes // (2 * len(waiting))))
 
@@ -131,7 +141,7 @@ class CatchUp:
     def follow(self) -> None:
         """Follow a change of the assignment: read owned partitions, and close the cursors of the others."""
         for lanes in tuple(self._begun):
-            is_ours = self._context.assignment.get(lanes.live.tp) is lanes.live
+            is_ours = self._assignment.get(lanes.live.tp) is lanes.live
             if is_ours and not lanes.is_owned:
                 lanes.is_owned = True
                 lanes.fetch_next()
@@ -163,7 +173,7 @@ class CatchUp:
                 self._tell_caught_up()
             if [each for each in self.lanes if each.let_live_go_on()]:
                 self.share_out()
-                self._context.changes.tell(Change.POSITION)
+                self._changes.tell(Change.POSITION)
             await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
 
     def _tell_caught_up(self) -> None:
@@ -199,12 +209,12 @@ class CatchUp:
         except AiogroupError as error:
             self.emit(events.FetchFailed(-1, None, None, f"{LOG_STARTS}: {error}"))
         else:
-            self._context.failures.end(FETCH_FAILED, -1, why=LOG_STARTS)
+            self._failures.end(FETCH_FAILED, -1, why=LOG_STARTS)
 
     def _note_log_starts(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
         self.delivery.settle()
         for tp, start in found.items():
-            live = self._context.assignment.get(tp)
+            live = self._assignment.get(tp)
             lanes = None if live is None else _lanes_of(live)
             if lanes is not None and lanes.live.state is not PositionState.COMMITTED:
                 lanes.raise_log_start(start.offset)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.recovery.token import read_done
 from aiogroup._core.telemetry import events
-from aiogroup._core.telemetry.counts import FETCH_FAILED
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.counts import FETCH_FAILED, Failures
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.coordinator import Line
 from aiogroup._runtime.loop.clock import now_ms, sleep_ms
+from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.committed import CommittedOffsets
 from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup._runtime.recovery.catch_up import CatchUp
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
 
 __all__ = ["SecondLog"]
@@ -31,10 +35,25 @@ class SecondLog:
     says is committed by `commits`, as that of the group.
     """
 
-    def __init__(self, context: Context, coordinator: Line, catch_up: CatchUp, commits: OwnCommits | None) -> None:
-        self._context = context
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        link: Link,
+        assignment: Assignment,
+        delivery: Delivery,
+        emit: Emit,
+        failures: Failures,
+        coordinator: Line,
+        catch_up: CatchUp,
+        commits: OwnCommits | None,
+    ) -> None:
+        self._config = config
+        self._assignment = assignment
+        self._delivery = delivery
+        self._emit = emit
+        self._failures = failures
         self._commits = commits
-        self._committed = CommittedOffsets(context.config, context.link, coordinator)
+        self._committed = CommittedOffsets(config, link, coordinator)
         self._catch_up = catch_up
 
     async def check(self) -> None:
@@ -44,7 +63,7 @@ class SecondLog:
             GroupAuthorizationError: this principal may not read it.
             AiogroupError: its coordinator did not answer.
         """
-        await self._committed.fetch((), now_ms() + self._context.config.request_timeout_ms)
+        await self._committed.fetch((), now_ms() + self._config.request_timeout_ms)
 
     async def run(self) -> None:
         """Take in what jobs have done, while ranges are pending."""
@@ -52,18 +71,18 @@ class SecondLog:
             pending = {each.live.tp: each for each in self._catch_up.lanes if each.is_owned and each.book.pending}
             if pending:
                 try:
-                    found = await self._committed.fetch(pending, now_ms() + self._context.config.request_timeout_ms)
+                    found = await self._committed.fetch(pending, now_ms() + self._config.request_timeout_ms)
                 except AiogroupError as error:
-                    self._context.emit(events.FetchFailed(-1, None, None, f"{SECOND_LOG}: {error}"))
+                    self._emit(events.FetchFailed(-1, None, None, f"{SECOND_LOG}: {error}"))
                     found = {}
                 else:
-                    self._context.failures.end(FETCH_FAILED, -1, why=SECOND_LOG)
-                self._context.delivery.settle()
+                    self._failures.end(FETCH_FAILED, -1, why=SECOND_LOG)
+                self._delivery.settle()
                 for tp, lanes in pending.items():
-                    if self._context.assignment.get(tp) is lanes.live and lanes.live.lanes is lanes:
+                    if self._assignment.get(tp) is lanes.live and lanes.live.lanes is lanes:
                         done = found.get(tp)
                         lanes.fold(None if done is None else read_done(done.metadata, lanes.book.log_id))
                 self._catch_up.wanted.pulse()
             if self._commits is not None:
-                await self._commits.commit_folded(self._context.assignment, self._context.config.request_timeout_ms)
+                await self._commits.commit_folded(self._assignment, self._config.request_timeout_ms)
             await sleep_ms(LOOK_MS)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from aiogroup._core.fetching.assignment import LaneTable
+from aiogroup._core.changes import Changes
+from aiogroup._core.delivery.delivery import Delivery
+from aiogroup._core.fetching.assignment import Assignment, LaneTable
 from aiogroup._core.fetching.range_cursor import RangeCursor
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.member import Outsider
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.counts import Failures
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.coordinator import Line
 from aiogroup._runtime.fetching.fetcher import Fetchers
 from aiogroup._runtime.fetching.positions import LaneStarts
+from aiogroup._runtime.inbox import Inbox
+from aiogroup._runtime.loop.clock import Signal
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.metadata.refresher import Refresher
+from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.leader_offsets import LeaderOffsets
 from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup._runtime.recovery.catch_up import CatchUp
 from aiogroup._runtime.recovery.catch_up_fetchers import CatchUpRules
 from aiogroup._runtime.recovery.job_progress import SecondLog
 from aiogroup._runtime.recovery.recoveries import Recoveries
+from aiogroup.config import ConsumerConfig
 
 __all__ = ["ParallelRecovery"]
 
@@ -26,30 +34,63 @@ class ParallelRecovery:
 
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        assignment: Assignment,
+        delivery: Delivery,
+        changes: Changes[Signal],
+        emit: Emit,
+        failures: Failures,
+        supervisor: Supervisor,
+        inbox: Inbox,
         refresher: Refresher,
         offsets: LeaderOffsets,
         beside: LaneTable[RangeCursor],
         commits: OwnCommits | None,
     ) -> None:
-        self._context = context
-        self._commits = commits
-        self._catch_up = CatchUp(context, beside, offsets)
-        self._fetchers = Fetchers(
-            context.config,
-            context.link,
-            context.assignment,
-            context.delivery,
-            context.changes,
-            context.emit,
-            context.failures,
-            context.supervisor,
-            context.inbox,
-            refresher,
-            self._catch_up.fetched,
-            CatchUpRules(context, self._catch_up),
+        self._supervisor = supervisor
+        self._catch_up = CatchUp(
+            config=config,
+            link=link,
+            assignment=assignment,
+            delivery=delivery,
+            changes=changes,
+            emit=emit,
+            failures=failures,
+            fetched=beside,
+            offsets=offsets,
         )
-        self.starts: LaneStarts | None = Recoveries(context, refresher, offsets, self._catch_up)
+        self._fetchers = Fetchers(
+            config=config,
+            link=link,
+            assignment=assignment,
+            delivery=delivery,
+            changes=changes,
+            emit=emit,
+            failures=failures,
+            supervisor=supervisor,
+            inbox=inbox,
+            refresher=refresher,
+            lanes=beside,
+            rules=CatchUpRules(config, self._catch_up),
+        )
+        self._second_log: SecondLog | None = None
+        if config.parallel_handoff:
+            outsider = Outsider(Identity(config.second_group_id, config.instance_id))
+            self._second_log = SecondLog(
+                config=config,
+                link=link,
+                assignment=assignment,
+                delivery=delivery,
+                emit=emit,
+                failures=failures,
+                coordinator=Line(config, link, changes, emit, outsider, needs="DESCRIBE"),
+                catch_up=self._catch_up,
+                commits=commits,
+            )
+        self.starts: LaneStarts | None = Recoveries(
+            config=config, link=link, emit=emit, refresher=refresher, offsets=offsets, catch_up=self._catch_up
+        )
 
     @property
     def buffered_bytes(self) -> int:
@@ -62,18 +103,10 @@ class ParallelRecovery:
         self._catch_up.follow()
 
     async def start(self) -> None:
-        context, catch_up = self._context, self._catch_up
-        spawn = context.supervisor.spawn
-        if context.config.parallel_handoff:
-            outsider = Outsider(Identity(context.config.second_group_id, context.config.instance_id))
-            log = SecondLog(
-                context,
-                Line(context.config, context.link, context.changes, context.emit, outsider, needs="DESCRIBE"),
-                catch_up,
-                self._commits,
-            )
-            await log.check()
-            spawn("second commit log", log.run)
+        catch_up, spawn = self._catch_up, self._supervisor.spawn
+        if self._second_log is not None:
+            await self._second_log.check()
+            spawn("second commit log", self._second_log.run)
         spawn("catch-up", catch_up.run)
         spawn("log starts", catch_up.run_log_starts)
         spawn("catch-up fetchers", self._fetchers.run)

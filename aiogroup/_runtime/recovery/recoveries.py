@@ -12,12 +12,14 @@ from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup._core.recovery.lane_starts import Log, Recovery, last_known, recover
 from aiogroup._core.recovery.token import NO_EPOCH, Found, LogId, read_committed
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.context import Context
+from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.fetching.epoch_ends import ANSWER_MS, ask_epoch_ends
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.metadata.refresher import Refresher
+from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Listed
 from aiogroup._runtime.recovery.catch_up import CatchUp
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 
@@ -27,8 +29,18 @@ __all__ = ["Recoveries"]
 class Recoveries:
     """Begins the lanes of newly assigned partitions (KIP-333), once all that decides about them is known."""
 
-    def __init__(self, context: Context, refresher: Refresher, offsets: LeaderOffsets, catch_up: CatchUp) -> None:
-        self._context = context
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        link: Link,
+        emit: Emit,
+        refresher: Refresher,
+        offsets: LeaderOffsets,
+        catch_up: CatchUp,
+    ) -> None:
+        self._config = config
+        self._link = link
+        self._emit = emit
         self._refresher = refresher
         self._offsets = offsets
         self._catch_up = catch_up
@@ -54,7 +66,7 @@ class Recoveries:
             TopicAuthorizationError: these topics may not be read; partitions of others did begin.
             UnsupportedVersionError, AuthenticationFailedError: no retry helps.
         """
-        cluster = self._context.link.cluster
+        cluster = self._link.cluster
         why = "" if all(tp.topic in cluster.topics for tp in asked) else "a topic is not known"
         if why:
             self._refresher.want()
@@ -88,7 +100,7 @@ class Recoveries:
                 continue
             if partition.target.changes_count != changes_count:
                 continue
-            now = self._context.link.cluster
+            now = self._link.cluster
             if tp.topic not in now.topics or (self._log_id(tp), leader_of(now, tp)) != meant[tp]:
                 why = why or "the leader moved while it was asked"
                 continue
@@ -102,7 +114,7 @@ class Recoveries:
                 self._take_up_new(partition, offset, log)
                 started[tp] = partition.reset.policy.kind, offset
         for event in events.PositionFromPolicy.of_round(started):
-            self._context.emit(event)
+            self._emit(event)
         if unauthorized is not None:
             raise unauthorized
         return why
@@ -121,7 +133,7 @@ class Recoveries:
         for wanted, answers in questions:
             if not wanted:
                 continue
-            is_committed = self._context.config.read_committed
+            is_committed = self._config.read_committed
             try:
                 refused = await self._offsets.ask_leaders(wanted, until_ms, answers.update, read_committed=is_committed)
             except TopicAuthorizationError as error:
@@ -139,11 +151,11 @@ class Recoveries:
         return Log(start.offset, end.offset, end_epoch, answer.end_offset, answer.epoch)
 
     def _log_id(self, tp: TopicPartition) -> LogId:
-        cluster = self._context.link.cluster
+        cluster = self._link.cluster
         return LogId(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
 
     def _take_up(self, partition: Partition, committed: Committed, found: Found, log: Log) -> None:
-        config, tp, emit = self._context.config, partition.tp, self._context.emit
+        config, tp, emit = self._config, partition.tp, self._emit
         if found.is_of_former_topic:
             self._take_up_former(partition, committed, log)
             return
@@ -167,21 +179,21 @@ class Recoveries:
             self._emit_truncated(partition, offset, epoch, recovery.truncated_at)
 
     def _emit_truncated(self, partition: Partition, offset: int, epoch: int, cut: int) -> None:
-        tp, is_raised = partition.tp, self._context.config.auto_offset_reset == "none"
+        tp, is_raised = partition.tp, self._config.auto_offset_reset == "none"
         if is_raised:
             partition.stick(LogTruncationError(tp, offset, cut))
         action = "raised LogTruncationError" if is_raised else "went to the diverging offset"
-        self._context.emit(events.LogTruncated(tp.topic, tp.partition, offset, epoch, cut, offset - cut, action))
+        self._emit(events.LogTruncated(tp.topic, tp.partition, offset, epoch, cut, offset - cut, action))
 
     def _take_up_former(self, partition: Partition, committed: Committed, log: Log) -> None:
         """The committed offset is of a topic that was deleted, so no record of the present topic was read."""
         tp, topic_id = partition.tp, self._log_id(partition.tp).topic_id
-        self._context.emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", str(topic_id)))
+        self._emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", str(topic_id)))
         self._take_up_new(partition, log.start, log)
 
     def _take_up_new(self, partition: Partition, offset: int, log: Log) -> None:
         """Nothing is committed: the policy's position and the token are made durable before the first delivery."""
-        config = self._context.config
+        config = self._config
         recovery = recover(offset, log, min_backlog=config.parallel_min_backlog, fresh_id=self._catch_up.fresh_id())
         self._start(partition, recovery, was_reset=True)
         partition.bar(Bar.HELD, when=config.enable_auto_commit or self._concerns_jobs(recovery))
@@ -192,10 +204,10 @@ class Recoveries:
         The token is then committed before the first delivery, also without auto-commit, as jobs see only what is
         committed.
         """
-        return bool(recovery.pending) and (self._context.config.parallel_handoff or bool(recovery.since_s))
+        return bool(recovery.pending) and (self._config.parallel_handoff or bool(recovery.since_s))
 
     def _start(self, partition: Partition, recovery: Recovery, *, was_reset: bool = False) -> None:
-        leader = leader_of(self._context.link.cluster, partition.tp)
+        leader = leader_of(self._link.cluster, partition.tp)
         partition.start_at(recovery.live, leader_epoch=recovery.live_epoch, leader=leader, was_reset=was_reset)
         partition.trust()  # the leader has just been asked
         self._catch_up.begin(partition, self._log_id(partition.tp), recovery)
@@ -204,19 +216,19 @@ class Recoveries:
         """Where these epochs ended, as their leaders say; unknown (-1) for leaders that are too old to say."""
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for tp in sorted(wanted):
-            by_leader[self._context.link.cluster.leader(tp)].append(tp)
+            by_leader[self._link.cluster.leader(tp)].append(tp)
         by_leader.pop(-1, None)
         found: dict[TopicPartition, EpochEnd] = {}
         for node_id, tps in by_leader.items():
-            asked = {tp: (leader_of(self._context.link.cluster, tp), wanted[tp]) for tp in tps}
+            asked = {tp: (leader_of(self._link.cluster, tp), wanted[tp]) for tp in tps}
             limit_ms = max(1, min(until_ms - now_ms(), ANSWER_MS))
             try:
-                answers = await ask_epoch_ends(self._context.link, node_id, asked, limit_ms)
+                answers = await ask_epoch_ends(self._link, node_id, asked, limit_ms)
             except UnsupportedVersionError:
                 found |= dict.fromkeys(asked, EpochEnd(NO_EPOCH, -1))
                 continue
             except AiogroupError as error:
-                self._context.emit(events.FetchFailed(node_id, None, None, f"checking what was read: {error}"))
+                self._emit(events.FetchFailed(node_id, None, None, f"checking what was read: {error}"))
                 self._refresher.want()
                 continue
             for tp, answer in answers.items():
@@ -224,6 +236,6 @@ class Recoveries:
                     found[tp] = answer.end
                     continue
                 why = f"checking what was read: {answer.error}"
-                self._context.emit(events.FetchFailed(node_id, tp.topic, tp.partition, why))
+                self._emit(events.FetchFailed(node_id, tp.topic, tp.partition, why))
                 self._refresher.want()
         return found

@@ -12,13 +12,14 @@ from aiogroup._core.membership.classic.requests import read_subscription, write_
 from aiogroup._core.protocol.consumer_protocol import read_assignment
 from aiogroup._core.protocol.errors import lookup
 from aiogroup._core.protocol.messages.describe_groups import DescribedGroupMember, DescribeGroupsRequest
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
+from aiogroup._runtime.loop.threads import Threads
 from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.metadata.refresher import Refresher
-from aiogroup._runtime.net.link import COMMIT
+from aiogroup._runtime.net.link import COMMIT, Link
 from aiogroup.assignors import Assignor, MemberSubscription
 from aiogroup.assignors.checks import run
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, AssignorError, BrokerError, ProtocolError
 from aiogroup.structs import TopicPartition
 
@@ -35,14 +36,18 @@ class Leader:
 
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        link: Link,
+        threads: Threads,
         current: CurrentRebalance,
         coordinator: Coordinator,
         assignors: Sequence[Assignor],
         leadership: Leadership,
         refresher: Refresher,
     ) -> None:
-        self._context = context
+        self._config = config
+        self._link = link
+        self._threads = threads
         self._current = current
         self._coordinator = coordinator
         self._assignors = {each.name: each for each in assignors}
@@ -59,7 +64,7 @@ class Leader:
                 self._current.emit_failed(f"subscription of {member_id}: {error}")
         topics = {topic for member in members.values() for topic in member.topics}
         await self._refresher.know(topics)
-        cluster = self._context.link.cluster
+        cluster = self._link.cluster
         counts = cluster.partition_counts(topics)
         have_racks = any(member.rack for member in members.values())
         racks = cluster.partition_racks(topics) if have_racks else {}
@@ -71,7 +76,7 @@ class Leader:
         assignor = self._assignors[effect.assignor]
         try:
             if sum(counts.values()) > INLINE_ASSIGNMENT:
-                assigned = await self._context.threads.compute(run, assignor, members, counts, racks)
+                assigned = await self._threads.compute(run, assignor, members, counts, racks)
             else:
                 assigned = run(assignor, members, counts, racks)
         except AssignorError as error:
@@ -88,7 +93,7 @@ class Leader:
     async def check_unread(self, effect: f.CheckUnread) -> None:
         """Ask for another round if topics of this member, which follows, are read by nobody."""
         await self._refresher.know(effect.topics)
-        counts = self._context.link.cluster.partition_counts(effect.topics)
+        counts = self._link.cluster.partition_counts(effect.topics)
         if any(counts.values()):
             await self._ask_if(lambda members: why_unread(_assigned(members), counts))
 
@@ -99,7 +104,7 @@ class Leader:
         """Ask for another round if there is a reason in what the coordinator knows of the members."""
         group_id = self._coordinator.identity.group_id
         request = DescribeGroupsRequest(groups=(group_id,))
-        limit_ms = self._context.config.request_timeout_ms // 3
+        limit_ms = self._config.request_timeout_ms // 3
         try:
             response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request)
             if response and (code := next((each.error_code for each in response.groups if each.error_code), 0)):

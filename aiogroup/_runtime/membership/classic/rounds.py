@@ -16,13 +16,14 @@ from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest, Ap
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from aiogroup._runtime.context import Context
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.loop.clock import now_ms, timeout_ms
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.membership.classic.leader import Leader
 from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.net.link import COMMIT, JOIN
 from aiogroup.assignors import Held
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError
 
 __all__ = ["ClassicRounds"]
@@ -33,7 +34,8 @@ class ClassicRounds:
 
     def __init__(
         self,
-        context: Context,
+        config: ConsumerConfig,
+        supervisor: Supervisor,
         current: CurrentRebalance,
         coordinator: Coordinator,
         leader: Leader,
@@ -41,7 +43,8 @@ class ClassicRounds:
         leadership: Leadership,
         offers: Offers,
     ) -> None:
-        self._context = context
+        self._config = config
+        self._supervisor = supervisor
         self._current = current
         self._coordinator = coordinator
         self._leader = leader
@@ -71,7 +74,7 @@ class ClassicRounds:
             except AiogroupError as error:
                 self._current.emit_failed(f"LeaveGroup: {error}")
             return
-        is_join, config = isinstance(request, JoinGroupRequest), self._context.config
+        is_join, config = isinstance(request, JoinGroupRequest), self._config
         is_question = isinstance(request, ApiVersionsRequest)
         channel, limit_ms = JOIN, config.join_timeout_ms + self._forms.of(identity).join_wait_ms
         if is_question:
@@ -79,9 +82,7 @@ class ClassicRounds:
         if not isinstance(request, SyncGroupRequest):
             # JoinGroup comes next, or the question for committed offsets: connect for it now.
             following = COMMIT if is_join else JOIN
-            self._context.supervisor.spawn(
-                "connection", self._coordinator.get_ready, following, config.request_timeout_ms
-            )
+            self._supervisor.spawn("connection", self._coordinator.get_ready, following, config.request_timeout_ms)
 
         def still_wanted() -> f.Request | None:
             if is_join and self._forms.question(identity) is not None:
