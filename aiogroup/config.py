@@ -54,6 +54,10 @@ MAX_TEXT_BYTES: Final = 2**15 - 1
 LANE_ORDERS: Final = ("unordered", "ordered")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MAY_BE_ZERO: Final = frozenset(
+    {"expansion_timeout_ms", "fetch_max_wait_ms", "fetch_min_bytes", "retry_backoff_max_ms", "retry_backoff_ms"}
+)
+"""All other whole numbers are at least 1."""
 OBSOLETE: Final = frozenset({"loop", "api_version", "consumer_timeout_ms"})
 """Settings of AIOKafkaConsumer that have no meaning here. They are accepted with a warning, to make moving easy."""
 
@@ -307,27 +311,14 @@ class ConsumerConfig:
                     isinstance(value, int) and not isinstance(value, bool),
                     f"{each.name}={value!r}: a whole number is needed",
                 )
+                low = 0 if each.name in MAY_BE_ZERO else 1
+                _require(low <= value < 2**31, f"{each.name}={value}: must lie between {low} and 2147483647")
             elif kind == "bool":
                 _require(isinstance(value, bool), f"{each.name}={value!r}: True or False is needed")
             elif kind.startswith("str") and "Sequence" not in kind and not (value is None and "None" in kind):
                 _require(isinstance(value, str), f"{each.name}: a text is needed, not {type(value).__name__}")
                 if (why := why_not_sent(value)) is not None:
                     raise ConfigError(f"{each.name}: {why}")
-        for name in (
-            "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms",
-            "registration_timeout_ms",
-            "auto_commit_interval_ms", "max_poll_records", "fetch_max_bytes", "max_partition_fetch_bytes",
-            "max_batch_bytes", "max_buffered_bytes", "request_timeout_ms", "default_api_timeout_ms",
-            "metadata_max_age_ms", "connections_max_idle_ms", "parallel_min_backlog", "parallel_buffer_bytes",
-            "parallel_handoff_timeout_ms",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            _require(value is None or 1 <= value < 2**31, f"{name}={value}: must lie between 1 and 2147483647")
-        for name in (
-            "fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms", "retry_backoff_max_ms", "expansion_timeout_ms",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            _require(0 <= value < 2**31, f"{name}={value}: must lie between 0 and 2147483647")
         addresses = self.bootstrap_addresses
         _require(bool(addresses), "bootstrap_servers is empty: name at least one host:port")
 
