@@ -116,7 +116,7 @@ class Fetchers:
                 if has_changed:
                     self._wake_senders()
                     self._follow_seeks(now)
-                if self._is_any_silent(now):
+                if self._is_any_silent(now) and now >= self._refresher.asked_at_ms + AGAIN_MS:
                     self._refresher.want()
                 has_changed = await self._changes[Waiter.FETCHERS].wait(self._look_at_ms(now))
         finally:
@@ -195,7 +195,8 @@ class Fetchers:
     def _look_at_ms(self, now: int) -> int:
         """When the plan changes by time alone, or a broker would be silent: nobody tells of these."""
         if self._no_leader_since_ms is not None or self._is_any_silent(now):
-            return now + AGAIN_MS
+            again_at_ms = self._refresher.asked_at_ms + AGAIN_MS
+            return again_at_ms if again_at_ms > now else now + AGAIN_MS
         asked_at_ms = (each.machine.asked_at_ms or now for each in self._senders.values())
         silent_at_ms = min(asked_at_ms, default=now) + self._patience_ms + 1
         planned_at_ms = self._planner.wake_at_ms
