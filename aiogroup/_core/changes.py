@@ -1,8 +1,8 @@
 """What changes, and who wakes for it: the one table of everything that a task of the consumer may wait for.
 
 Whoever changes something says what it was, with `Changes.tell`, and does not know who waits. A task that waits checks
-its condition, waits for its `Waiter`, and checks again. No task that waits here looks again by a clock to be safe, but
-for the fetchers' plan; so a change that nobody tells of leaves a task asleep.
+its condition, waits for its `Waiter`, and checks again. No task looks again by a clock to be safe, so a change that
+nobody tells of leaves a task asleep.
 """
 
 from __future__ import annotations

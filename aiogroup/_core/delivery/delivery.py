@@ -108,12 +108,12 @@ class Delivery:
         """Make the next request check for pending work (a rebalance, an error) before it gets a record."""
         self._source.settle()
         self._source.close()
+        self._source = self._slices
 
     def interrupt(self) -> None:
         """As `close_cursor`, and a request that waits checks for pending work, too."""
         self.close_cursor()
         self._assignment.tally.changes.tell(Change.INTERRUPTED)
-        self._source = self._slices
 
     def open_source(self, source: Source) -> None:
         """Take records from this source until the cursor is closed."""

@@ -6,7 +6,7 @@ __all__ = ["Stopping"]
 
 
 class Stopping:
-    """A consumer that nobody stops is neither of both."""
+    """Both are False until the application calls `stop`."""
 
     def __init__(self) -> None:
         self.is_stopped = False
