@@ -236,6 +236,17 @@ def test_the_record_that_a_loop_left_in_hand_comes_again():
     assert world.times() == [2, 3, 4]
 
 
+def test_after_a_merge_what_a_plain_loop_gives_is_settled():
+    world = World(1)
+    world.hold(0, 1, 3, 5)
+    assert world.times(1) == [1]
+    world.delivery.close_cursor()
+    world.delivery.process_all()
+    assert world.delivery.open_cursor().timestamp == 3
+    world.delivery.process_all()
+    assert world.committable() == {0: 2}
+
+
 def test_a_seek_back_and_a_revocation_in_the_middle():
     world = World(3)
     for number in range(3):
