@@ -17,7 +17,7 @@ from uuid import UUID
 from aiogroup.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 T = TypeVar("T")
 
@@ -43,6 +43,11 @@ def uuid_of(raw: bytes) -> UUID:
     """The UUID with these 16 bytes."""
     # Fetch responses name the same topics each time, and making a UUID costs more than reading the rest of a topic.
     return UUID(bytes=raw)
+
+
+@lru_cache(maxsize=256)
+def _numbers(count: int, letter: str) -> Struct:
+    return Struct(f">{count}{letter}")
 
 
 class Reader:
@@ -109,42 +114,26 @@ class Reader:
     def boolean(self) -> bool:
         return self.int8() != 0
 
-    def _unsigned(self, max_bits: int) -> int:
+    def uvarint(self) -> int:
+        """At most 32 bits."""
+        view, pos = self.view, self.pos
+        if pos < len(view) and (byte := view[pos]) < 0x80:
+            self.pos = pos + 1
+            return byte
         value = shift = 0
-        view = self.view
-        pos = self.pos
-        end = len(view)
-        while True:
-            if pos >= end:
-                raise self.short(pos - self.pos + 1)
+        while pos < len(view):
             byte = view[pos]
             pos += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                break
+                if value >> 32:
+                    raise ProtocolError(f"the varint at byte {self.pos} is larger than 32 bits")
+                self.pos = pos
+                return value
             shift += 7
-            if shift >= max_bits:
-                raise ProtocolError(f"the varint at byte {self.pos} is longer than {max_bits} bits")
-        if value >> max_bits:
-            raise ProtocolError(f"the varint at byte {self.pos} is larger than {max_bits} bits")
-        self.pos = pos
-        return value
-
-    def uvarint(self) -> int:
-        pos = self.pos
-        view = self.view
-        if pos < len(view) and (byte := view[pos]) < 0x80:
-            self.pos = pos + 1
-            return byte
-        return self._unsigned(32)
-
-    def varint(self) -> int:
-        value = self._unsigned(32)
-        return (value >> 1) ^ -(value & 1)
-
-    def varlong(self) -> int:
-        value = self._unsigned(64)
-        return (value >> 1) ^ -(value & 1)
+            if shift >= 32:
+                raise ProtocolError(f"the varint at byte {self.pos} is longer than 32 bits")
+        raise self.short(pos - self.pos + 1)
 
     def uuid(self) -> UUID:
         return uuid_of(bytes(self.slice(16)))
@@ -224,12 +213,29 @@ class Reader:
     def compact_bytes(self) -> bytes:
         return self._present(self.compact_nullable_bytes(), "byte string")
 
-    def count(self, *, compact: bool, element_bytes: int) -> int | None:
-        """The length of an array, None for null. It is refused if the frame is too short for that many elements."""
-        count = self._length(self.uvarint() - 1 if compact else self.int32(), "array")
-        if count is not None and count * element_bytes > self.remaining:
+    def count(self, element_bytes: int, *, compact: bool, nullable: bool = False) -> int:
+        """The length of an array, -1 for null. It is refused if the frame is too short for that many elements."""
+        count = self.uvarint() - 1 if compact else self.int32()
+        if count * element_bytes > len(self.view) - self.pos:
             raise ProtocolError(f"array of {count} elements before byte {self.pos}, and {self.remaining} bytes left")
+        if count < 0:
+            self._present(self._length(count, "array") or nullable or None, "array")
         return count
+
+    def array(self, count: int, read: Callable[[Reader], T]) -> tuple[T, ...] | None:
+        return None if count < 0 else tuple([read(self) for _ in range(count)])
+
+    def numbers(self, count: int, letter: str) -> tuple[Any, ...] | None:
+        return None if count < 0 else self.fixed(_numbers(count, letter))
+
+    def nullable(self, read: Callable[[Reader], T]) -> T | None:
+        """A structure, or None."""
+        marker = self.int8()
+        if marker == -1:
+            return None
+        if marker != 1:
+            raise ProtocolError(f"{marker} before byte {self.pos} where 1 (a structure) or -1 (null) must be")
+        return read(self)
 
     def tags(self, known: dict[int, Callable[[Reader], Any]] | None = None) -> dict[int, Any]:
         """The tagged fields (KIP-482) that are `known`; others are skipped."""
@@ -285,28 +291,15 @@ class Writer:
         self.fixed(_FLOAT64, value)
 
     def boolean(self, value: bool) -> None:
-        self.data.append(1 if value else 0)
-
-    def _unsigned(self, value: int) -> None:
-        while value > 0x7F:
-            self.data.append(value & 0x7F | 0x80)
-            value >>= 7
         self.data.append(value)
 
     def uvarint(self, value: int) -> None:
         if not 0 <= value <= 0xFFFF_FFFF:
             raise ValueError(f"{value} is no unsigned number of 32 bits")
-        self._unsigned(value)
-
-    def varint(self, value: int) -> None:
-        if not -(1 << 31) <= value < 1 << 31:
-            raise ValueError(f"{value} is no number of 32 bits")
-        self._unsigned((value << 1) ^ (value >> 31))
-
-    def varlong(self, value: int) -> None:
-        if not -(1 << 63) <= value < 1 << 63:
-            raise ValueError(f"{value} is no number of 64 bits")
-        self._unsigned((value << 1) ^ (value >> 63))
+        while value > 0x7F:
+            self.data.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.data.append(value)
 
     def uuid(self, value: UUID) -> None:
         self.data += value.bytes
@@ -355,6 +348,22 @@ class Writer:
             self.uvarint(0 if count is None else count + 1)
         else:
             self.int32(-1 if count is None else count)
+
+    def array(self, values: Collection[T], write: Callable[[Writer, T], None], *, compact: bool) -> None:
+        self.count(len(values), compact=compact)
+        for value in values:
+            write(self, value)
+
+    def nullable_array(
+        self, values: Collection[T] | None, write: Callable[[Writer, T], None], *, compact: bool
+    ) -> None:
+        self.count(None, compact=compact) if values is None else self.array(values, write, compact=compact)
+
+    def nullable(self, value: T | None, write: Callable[[Writer, T], None]) -> None:
+        """A structure, or None."""
+        self.int8(-1 if value is None else 1)
+        if value is not None:
+            write(self, value)
 
     def tags(self, fields: dict[int, bytes | bytearray] | None = None) -> None:
         """Write tagged fields (KIP-482), given by tag and already encoded."""

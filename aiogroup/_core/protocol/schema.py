@@ -70,7 +70,7 @@ UUID16, STRING, BYTES, RECORDS = Scalar.UUID, Scalar.STRING, Scalar.BYTES, Scala
 class Array:
     """Any number of `element`; a tuple in Python."""
 
-    element: WireType
+    element: Scalar | Nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def wire(
     return field(default=default, metadata={"wire": spec})
 
 
-def array(element: WireType | type[Structure]) -> Array:
+def array(element: Scalar | type[Structure]) -> Array:
     """The type of a tuple of `element`."""
     return Array(Nested(element) if isinstance(element, type) else element)
 
