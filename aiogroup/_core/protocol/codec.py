@@ -309,7 +309,7 @@ class Writer:
 
     def string(self, value: str) -> None:
         raw = _utf8(value)
-        self.int16(len(raw))
+        self.data += _INT16.pack(len(raw))
         self.data += raw
 
     def compact_nullable_string(self, value: str | None) -> None:

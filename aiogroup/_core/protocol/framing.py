@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from aiogroup._core.protocol.codec import NOTHING_APART, Reader, Writer
 from aiogroup._core.protocol.compiler import decoder, encoder
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from aiogroup._core.protocol.schema import Message, R_co, Request, Response
 
 M = TypeVar("M", bound="Message")
+
+_HEADER: Final = Struct(">hhih")
+"""The key of the API, its version, the correlation id, and the length of the client's id, -1 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,9 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
             return written
     flexible = _flexible(kind, version)
     writer = Writer()
-    writer.int16(kind.API_KEY)
-    writer.int16(version)
-    writer.int32(correlation_id)
-    writer.nullable_string(client_id)
+    client = b"" if client_id is None else client_id.encode()
+    writer.fixed(_HEADER, kind.API_KEY, version, correlation_id, -1 if client_id is None else len(client))
+    writer.data += client
     if flexible:
         writer.tags()
     write_message(writer, message, version, flexible)
