@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from aiogroup._core.changes import Changes, Waiter
 from aiogroup._core.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.asking.planner import Planner, node_for
@@ -31,11 +32,18 @@ def cluster(leaders=(1, 2, 1, 2), epoch=0, topic_id=1):
 CLUSTER = cluster()
 
 
+class Told:
+    count = 0
+
+    def pulse(self):
+        self.count += 1
+
+
 class Planning:
     """A planner that has looked, and what it asks for."""
 
-    def __init__(self, *numbers, config=CONFIG):
-        self.assignment, self.partitions = assigned(*numbers)
+    def __init__(self, *numbers, config=CONFIG, changes=None):
+        self.assignment, self.partitions = assigned(*numbers, changes=changes)
         self.planner = Planner(self.assignment, config)
         self.look()
 
@@ -263,6 +271,20 @@ def test_preferred_replica_is_read_from_while_it_holds():
     assert planning.asked(2) == [0]
     planning.look(300_000)
     assert (planning.asked(1), planning.asked(2)) == ([0], [])
+
+
+def test_lane_that_moves_to_another_broker_is_told_of():
+    """By time alone, or by a look for one broker: whoever starts the senders must hear of it."""
+    changes = Changes(Told)
+    planning = Planning(0, changes=changes)
+    (partition,), told = planning.partitions, changes[Waiter.FETCHERS]
+    partition.target.prefer(2, 0)
+    planning.look(0)
+    before_count = told.count
+    planning.look(299_999)
+    assert told.count == before_count
+    planning.look(300_000)
+    assert (planning.asked(1), told.count) == ([0], before_count + 1)
 
 
 def test_failure_at_a_preferred_replica_is_waited_for_and_no_longer():

@@ -26,6 +26,16 @@ async def test_pulse_without_a_waiter_is_forgotten():
     assert await signal.wait(now_ms() + 10) is False
 
 
+async def test_pulse_of_the_waiter_itself_is_not_forgotten_where_it_says_since_when():
+    signal, ran = Signal(), []
+    seen_count = signal.pulses_count
+    signal.pulse()
+    asyncio.get_running_loop().call_soon(ran.append, True)
+    assert await signal.wait(now_ms() + 3_600_000, since=seen_count) is True
+    assert ran, "the loop runs in between: who pulses each time holds up nobody"
+    assert await signal.wait(now_ms() + 10, since=signal.pulses_count) is False
+
+
 @pytest.mark.parametrize("wait_ms", [0, 1, 250, 3_600_000])
 async def test_wait_ends_at_its_instant_and_not_before(wait_ms):
     until_ms = now_ms() + wait_ms

@@ -38,7 +38,7 @@ __all__ = ["Fetchers"]
 
 M = TypeVar("M", bound=BrokerFetch)
 AGAIN_MS: Final = 1_000
-"""How often fresh metadata are asked for while a partition has no leader, or a broker is silent."""
+"""How often fresh metadata are asked for while a broker is silent."""
 OVERDUE_MS: Final = 3_000
 AFTER_SEEK: Final = " after a seek"
 CONNECT_AGAIN_MS: Final = 10_000
@@ -107,10 +107,10 @@ class Fetchers:
 
     async def run(self) -> None:
         """Keep one sender running for each broker that is needed, and have those go on that wait."""
-        has_changed = True
+        has_changed, bell = True, self._changes[Waiter.FETCHERS]
         try:
             while True:
-                now = now_ms()
+                now, seen_count = now_ms(), bell.pulses_count
                 self._brokers.look(self._link.cluster, now)
                 self._follow_plan(now)
                 if has_changed:
@@ -118,7 +118,8 @@ class Fetchers:
                     self._follow_seeks(now)
                 if self._is_any_silent(now) and now >= self._refresher.asked_at_ms + AGAIN_MS:
                     self._refresher.want()
-                has_changed = await self._changes[Waiter.FETCHERS].wait(self._look_at_ms(now))
+                # A sender that is woken or ended may free memory, or find that a lane has moved to another broker.
+                has_changed = await bell.wait(self._look_at_ms(now), since=seen_count)
         finally:
             for sender in [*self._senders.values(), *self._after_seek.values()]:
                 sender.end()

@@ -178,28 +178,31 @@ class Signal:
     """Wakes waiters when something has changed, so that they check again. A pulse wakes every waiter, the oldest first;
     without a waiter it is forgotten.
 
-    Check your condition, then `await wait()`. If there is no await in between, no pulse is missed.
+    Check your condition, then `await wait()`. If there is no await in between, no pulse is missed. Whoever may pulse
+    while it checks takes `pulses_count` first, and waits for what came `since` then.
     """
 
-    __slots__ = ("_pulses_count", "_waiters")
+    __slots__ = ("_waiters", "pulses_count")
 
     def __init__(self) -> None:
-        self._pulses_count = 0
+        self.pulses_count = 0
         self._waiters: dict[asyncio.Future[None], None] = {}
 
     def pulse(self) -> None:
-        self._pulses_count += 1
+        self.pulses_count += 1
         if self._waiters:
             for waiter in self._waiters:
                 _wake(waiter)
             self._waiters.clear()
 
-    async def wait(self, until_ms: int | None = None) -> bool:
+    async def wait(self, until_ms: int | None = None, *, since: int | None = None) -> bool:
         """Wait for a pulse, at most until the instant `until_ms`. Returns whether one came, be it in the same turn of
-        the loop in which the time ended.
+        the loop in which the time ended. Lets the loop run in any case.
         """
-        loop, before_count = running_loop(), self._pulses_count
+        loop, before_count = running_loop(), self.pulses_count if since is None else since
         waiter: asyncio.Future[None] = loop.create_future()
+        if before_count != self.pulses_count:
+            loop.call_soon(_wake, waiter)
         self._waiters[waiter] = None
         timer = loop.call_at((until_ms + 1) / 1000, _wake, waiter) if until_ms is not None else None
         try:
@@ -208,7 +211,7 @@ class Signal:
             self._waiters.pop(waiter, None)
             if timer is not None:
                 timer.cancel()
-        return self._pulses_count != before_count
+        return self.pulses_count != before_count
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

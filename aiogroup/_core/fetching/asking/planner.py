@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import field
 from typing import Final, NamedTuple
 
+from aiogroup._core.changes import Change
 from aiogroup._core.cluster import Cluster
 from aiogroup._core.fetching.asking.sessions import Asked, FetchSession
 from aiogroup._core.fetching.assignment import LaneTable
@@ -224,6 +225,7 @@ class Planner:
         tp, node_id, info = lane.tp, node_for(lane, cluster, now_ms), cluster.partition(lane.tp)
         if former is not None and former.node_id != node_id:
             self._leave(tp, former)
+            self._assignment.tally.changes.tell(Change.FETCHABLE)
         broker = self.broker(node_id)
         broker.partitions.add(tp)
         # KIP-320: a broker that knows a newer or an older leader than we do refuses instead of answering.
