@@ -44,6 +44,7 @@ from aiogroup._runtime.membership.callbacks import Callbacks
 from aiogroup._runtime.membership.classic.leader import Leader
 from aiogroup._runtime.membership.classic.rounds import ClassicRounds
 from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
+from aiogroup._runtime.membership.inspection import MemberInspection
 from aiogroup._runtime.membership.liveness import Liveness
 from aiogroup._runtime.membership.ownership import Ownership
 from aiogroup._runtime.membership.rebalance import Rebalance
@@ -144,8 +145,9 @@ class _Building:
             poll_clock=self._poll_clock,
         )
         group: GroupOrNone = NoGroup(self._subscription)
+        inspection = None
         if member is not None:
-            group = self._group(member, positions, assignment_changes)
+            group, inspection = self._group(member, positions, assignment_changes)
         self_assignment = self._self_assignment(group, assignment_changes)
         self._following.set_parts(group, self._refresher, self_assignment)
         whose = _Whose(config, self._link, group)
@@ -165,6 +167,7 @@ class _Building:
             meters=self._meters,
             following=self._following,
             group=group,
+            member=inspection,
             self_assignment=self_assignment,
             requests=self._requests(group),
             refresher=self._refresher,
@@ -335,10 +338,25 @@ class _Building:
 
     # The rest of a member.
 
-    def _group(self, member: _Member, positions: Positions, assignment_changes: AssignmentChanges) -> Group:
+    def _group(
+        self, member: _Member, positions: Positions, assignment_changes: AssignmentChanges
+    ) -> tuple[Group, MemberInspection]:
         current = CurrentRebalance(self._emit)
         ownership = self._ownership(member, current, assignment_changes)
-        return Group(
+        liveness = self._liveness(member, ownership)
+        rebalance = self._rebalance(member, current, positions, ownership)
+        inspection = MemberInspection(
+            config=self._config,
+            assignment=self._assignment,
+            subscription=self._subscription,
+            coordinator=member.coordinator,
+            commits=member.commits,
+            current=current,
+            liveness=liveness,
+            rebalance=rebalance,
+            poll_clock=self._poll_clock,
+        )
+        group = Group(
             config=self._config,
             link=self._link,
             assignment=self._assignment,
@@ -346,14 +364,14 @@ class _Building:
             supervisor=self._supervisor,
             inbox=self._inbox,
             stopping=self._stopping,
-            current=current,
             subscription=self._subscription,
             coordinator=member.coordinator,
             commits=member.commits,
-            liveness=self._liveness(member, ownership),
-            rebalance=self._rebalance(member, current, positions, ownership),
+            liveness=liveness,
+            rebalance=rebalance,
             poll_clock=self._poll_clock,
         )
+        return group, inspection
 
     def _ownership(
         self, member: _Member, current: CurrentRebalance, assignment_changes: AssignmentChanges

@@ -31,6 +31,7 @@ from aiogroup._runtime.loop.clock import Signal
 from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.loop.threads import Threads
 from aiogroup._runtime.membership.callback_runs import CallbackRuns
+from aiogroup._runtime.membership.inspection import MemberInspection
 from aiogroup._runtime.membership.self_assignment import SelfAssignment
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.net.link import Link
@@ -63,6 +64,7 @@ class Engine:
     meters: list[Meter]
     following: Following
     group: GroupOrNone
+    member: MemberInspection | None
     self_assignment: SelfAssignment
     requests: Requests
     refresher: Refresher

@@ -35,7 +35,7 @@ def figures_of(engine: Engine | None, config: ConsumerConfig, counts: Counts, he
         rebalances=counts.rebalances.copy(),
         commits=counts.commits.copy(),
         loop_blocked=counts.loop_blocked.copy(),
-        group=None if engine is None else engine.group.figures(now_ms()),
+        group=None if engine is None or engine.member is None else engine.member.figures(now_ms()),
         partitions=tuple(partitions),
         topics=None if engine is None else _topics(engine),
         record_ages_ms=None if engine is None else dict(engine.requests.record_ages_ms),

@@ -9,7 +9,6 @@ import anyio
 
 from aiogroup._core.changes import Changes, Waiter
 from aiogroup._core.fetching.assignment import Assignment
-from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.membership import facts as f
 from aiogroup._core.membership.following import (
@@ -31,10 +30,6 @@ from aiogroup._core.membership.following import (
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.membership.states import MemberState
 from aiogroup._core.subscription import Subscription
-from aiogroup._core.telemetry.figures import GroupFigures
-from aiogroup._core.telemetry.health import HealthStatus
-from aiogroup._core.telemetry.inside import Deadline
-from aiogroup._core.values import dataclass
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.delivery.requests import GroupForRequests
 from aiogroup._runtime.delivery.stopping import Stopping
@@ -44,7 +39,6 @@ from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.loop.stages import Stages
 from aiogroup._runtime.loop.supervisor import Supervisor
-from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.membership.liveness import Liveness
 from aiogroup._runtime.membership.rebalance import Rebalance
 from aiogroup._runtime.membership.self_assignment import CommitsLeaving
@@ -54,25 +48,9 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConsumerStoppedError, IllegalOperation
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Group", "GroupHealth", "GroupOrNone", "NoGroup"]
+__all__ = ["Group", "GroupOrNone", "NoGroup"]
 
-REBALANCES: Final = frozenset({MemberState.PREPARING, MemberState.JOINING, MemberState.SYNCING, MemberState.ADOPTING})
 _PARKED: Final = MemberState.PARKED  # a module constant: looking it up on the enum each time would cost more
-
-
-@dataclass(frozen=True, slots=True)
-class GroupHealth:
-    """The group's part of a consumer's health; `silence` names what has not answered for too long.
-
-    The records of the `held` partitions wait for the commit of where they begin.
-    """
-
-    status: HealthStatus = HealthStatus.READY
-    why: str = "reads"
-    since_heartbeat_ms: int | None = None
-    silence: str = ""
-    held: tuple[TopicPartition, ...] = ()
-    why_held: str = ""
 
 
 class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
@@ -80,15 +58,6 @@ class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
 
     Requests, self-assignment, the following of a subscription and a stop each see only their own part of it.
     """
-
-    @property
-    def member(self) -> tuple[str, int] | None:
-        """The member's id and generation; `None` without a group."""
-        ...
-
-    def deadlines(self, now: int) -> tuple[Deadline, ...]:
-        """The time-outs of a member; none without a group, or with self-assigned partitions."""
-        ...
 
     def needed_for(self, call: str) -> Group:
         """The group, for a call that needs one.
@@ -111,12 +80,6 @@ class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
         """
         ...
 
-    def health(self, now: int) -> GroupHealth: ...
-
-    def figures(self, now: int) -> GroupFigures | None:
-        """What is known of the group for the figures of the consumer; `None` without one."""
-        ...
-
     def abandon(self) -> None:
         """The consumer was garbage collected without a stop. May be called from any thread."""
         ...
@@ -125,13 +88,8 @@ class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
 class NoGroup:
     """A consumer without a group: it reads the partitions that the application assigns, and commits nothing."""
 
-    member: tuple[str, int] | None = None
-
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-
-    def deadlines(self, now: int) -> tuple[Deadline, ...]:
-        return ()
 
     def needed_for(self, call: str) -> Group:
         raise IllegalOperation(f"{call}() needs a group: pass group_id")
@@ -169,12 +127,6 @@ class NoGroup:
     async def wait_for_assignment(self, until_ms: int) -> None:
         pass
 
-    def health(self, now: int) -> GroupHealth:
-        return GroupHealth()
-
-    def figures(self, now: int) -> GroupFigures | None:
-        return None
-
     async def come_to_rest(self, stages: Stages) -> None:
         pass
 
@@ -200,7 +152,6 @@ class Group:
         supervisor: Supervisor,
         inbox: Inbox,
         stopping: Stopping,
-        current: CurrentRebalance,
         subscription: Subscription,
         coordinator: Coordinator,
         commits: OwnCommits,
@@ -218,7 +169,6 @@ class Group:
         self._supervisor = supervisor
         self._inbox = inbox
         self._stopping = stopping
-        self._current = current
         self._subscription = subscription
         self._liveness = liveness
         self._rebalance = rebalance
@@ -227,38 +177,7 @@ class Group:
         self._poll_clock = poll_clock
         self._departure = Departure(config, assignment, changes, subscription, coordinator, commits, rebalance)
         self._scopes: list[anyio.CancelScope] = []
-        self._has_begun = False
         self._commits_by_itself = False
-
-    @property
-    def member(self) -> tuple[str, int] | None:
-        identity = self._membership.identity
-        return identity.member_id, identity.generation
-
-    def deadlines(self, now: int) -> tuple[Deadline, ...]:
-        if self._subscription.is_manual or not self._has_begun:
-            return ()
-        config, rebalance, poll = self._config, self._current, self._poll_clock.deadlines
-        acknowledged_at_ms = self._liveness.heartbeat.acknowledged_at_ms
-        is_under_way = self._membership.state in REBALANCES and rebalance.began_at_ms > 0
-        rebalance_setting = "max_poll_interval_ms" if config.rebalance_timeout_ms is None else "rebalance_timeout_ms"
-        return (
-            Deadline(
-                "session", *self._membership.session, None if acknowledged_at_ms is None else now - acknowledged_at_ms
-            ),
-            Deadline(
-                "poll",
-                "max_poll_interval_ms",
-                config.effective_poll_interval_ms,
-                None if poll is None else now - poll.since_ms,
-            ),
-            Deadline(
-                "rebalance",
-                rebalance_setting,
-                config.effective_rebalance_timeout_ms,
-                now - rebalance.began_at_ms if is_under_way else None,
-            ),
-        )
 
     def needed_for(self, call: str) -> Group:
         return self
@@ -300,7 +219,7 @@ class Group:
         return follow_metadata(self._subscription.names(), appeared, self._view(), stale_why)
 
     def _view(self) -> MemberView:
-        return MemberView(self._membership.state, self._membership.topics, self._has_begun)
+        return MemberView(self._membership.state, self._membership.topics, self._liveness.has_begun)
 
     def perform(self, effect: GroupEffect) -> None:
         match effect:
@@ -325,13 +244,10 @@ class Group:
                 first_sight.note_appeared(effect.appeared)
 
     def _begin(self) -> None:
-        if self._has_begun or self._stopping.is_stopped:
+        if self._liveness.has_begun or self._stopping.is_stopped:
             return
-        self._has_begun = True
-        spawn = self._supervisor.spawn
-        for name, run in self._liveness.tasks().items():
-            spawn(name, run)
-        self._scopes.append(spawn("rebalance", self._rebalance.run))
+        self._liveness.begin(self._supervisor)
+        self._scopes.append(self._supervisor.spawn("rebalance", self._rebalance.run))
         self._begin_auto_commit()
 
     def _begin_auto_commit(self) -> None:
@@ -340,7 +256,7 @@ class Group:
             self._scopes.append(self._supervisor.spawn("committer", self._commits.run))
 
     def topics_led(self) -> frozenset[str]:
-        return self._membership.topics_led if self._has_begun else frozenset()
+        return self._membership.topics_led if self._liveness.has_begun else frozenset()
 
     def commit_leaving(self, partitions: Iterable[Partition]) -> None:
         self._commits.commit_leaving(partitions)
@@ -352,54 +268,13 @@ class Group:
 
     async def wait_for_assignment(self, until_ms: int) -> None:
         membership = self._membership
-        while self._has_begun and self._subscription.names():
+        while self._liveness.has_begun and self._subscription.names():
             self._inbox.raise_fatal()
             if self._stopping.is_stopped:
                 raise ConsumerStoppedError("the consumer was stopped while it waited for an assignment")
             if membership.state in (MemberState.STABLE, MemberState.PARKED) or now_ms() >= until_ms:
                 return
             await self._changes[Waiter.REQUESTS].wait(until_ms)
-
-    def health(self, now: int) -> GroupHealth:
-        why_held = self._commits.why_held
-        held = tuple(each.tp for each in self._assignment if Bar.HELD in each.bars) if why_held else ()
-        if self._subscription.is_manual:
-            return GroupHealth(held=held, why_held=why_held)
-        membership = self._membership
-        acknowledged_at_ms = self._liveness.heartbeat.acknowledged_at_ms
-        since_heartbeat_ms = None if acknowledged_at_ms is None else now - acknowledged_at_ms
-        status, why, state = HealthStatus.READY, "reads", membership.state
-        if state is MemberState.PARKED:
-            status, why = HealthStatus.PARKED, "no request for records within max_poll_interval_ms"
-        elif state is not MemberState.STABLE and membership.may_deliver and self._assignment:
-            why = f"reads while the group rebalances: {state.value}"  # cooperative
-        elif state is not MemberState.STABLE:
-            has_been_assigned = self._rebalance.completed_count > 0
-            status, why = HealthStatus.REBALANCING if has_been_assigned else HealthStatus.JOINING, state.value
-        return GroupHealth(status, why, since_heartbeat_ms, self._silence(now), held, why_held)
-
-    def figures(self, now: int) -> GroupFigures | None:
-        completed_at_ms = self._rebalance.completed_at_ms
-        return GroupFigures(
-            {
-                each.name: (each.used_ms or 0) / each.limit_ms
-                for each in self.deadlines(now)
-                if each.used_ms is not None or each.name != "session"  # which runs always: it is not known yet
-            },
-            self._rebalance.completed_count,
-            None if completed_at_ms is None else now - completed_at_ms,
-            self._ownership.waits.copy(),
-            self.committer.failures.copy(),
-        )
-
-    def _silence(self, now: int) -> str:
-        setting, session_ms = self._membership.session
-        if self._liveness.session_watchdog.is_unanswered:
-            return f"no heartbeat was answered for {setting}={session_ms}"
-        searched_ms = self.coordinator.searched_ms(now)
-        if self._membership.is_rebalancing and searched_ms >= session_ms:
-            return f"no coordinator of the group was found for {searched_ms} ms"
-        return ""
 
     async def come_to_rest(self, stages: Stages) -> None:
         await self._departure.come_to_rest(stages)

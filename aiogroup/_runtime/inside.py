@@ -34,11 +34,13 @@ class Inside:
     @property
     def member(self) -> tuple[str, int] | None:
         """The member's id and generation; `None` outside of a group."""
-        return self._engine.group.member
+        member = self._engine.member
+        return None if member is None else member.identity
 
     def deadlines(self) -> tuple[Deadline, ...]:
         """The three time-outs of a member; none outside of a group."""
-        return self._engine.group.deadlines(now_ms())
+        member = self._engine.member
+        return () if member is None else member.deadlines(now_ms())
 
     def lags(self) -> Iterator[LagInside]:
         for partition in self._assigned():

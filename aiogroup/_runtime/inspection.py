@@ -8,8 +8,8 @@ from aiogroup._core.fetching.target import FORBIDDEN, UNKNOWN
 from aiogroup._core.telemetry.health import Health, HealthStatus, Since
 from aiogroup._core.values import dataclass
 from aiogroup._runtime.engine import Engine
-from aiogroup._runtime.group import GroupHealth
 from aiogroup._runtime.loop.clock import now_ms
+from aiogroup._runtime.membership.inspection import GroupHealth
 from aiogroup._runtime.net.link import FETCH
 from aiogroup.errors import FencedInstanceIdError, named
 
@@ -35,7 +35,7 @@ def health_of(engine: Engine | None, ending: HealthStatus | None, since: Since) 
         status = ending or HealthStatus.STARTING
         return Health(status, END_WHY.get(status, "not started"), 0, None, None)
     now = now_ms()
-    group = engine.group.health(now)
+    group = GroupHealth() if engine.member is None else engine.member.health(now)
     missing = tuple(sorted(engine.following.topics.missing(engine.link.cluster)))
     if ending is not None:
         found = _State(ending, END_WHY[ending])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from aiogroup._core.changes import Changes
 from aiogroup._core.delivery.delivery import Delivery
@@ -17,6 +17,7 @@ from aiogroup._core.telemetry.meter import Meter
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import FOREVER_MS, Signal
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.membership.heartbeat import Heartbeat
 from aiogroup._runtime.membership.loop_watchdog import LoopWatchdog
 from aiogroup._runtime.membership.ownership import Ownership
@@ -51,6 +52,8 @@ class Liveness:
         """No record is handed out from this instant on: no heartbeat was answered for a whole session
         (`Heartbeat.counts_until_ms`).
         """
+        self.has_begun = False
+        """Whether the tasks of a member run: a group is joined when something is subscribed first."""
         self._meters = meters
         self._config = config
         self._assignment = assignment
@@ -79,13 +82,12 @@ class Liveness:
             link.is_heartbeat_late = self.heartbeat.is_late
         self.session_watchdog = SessionWatchdog(assignment, delivery, changes, emit, coordinator, self.heartbeat)
 
-    def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """The tasks to run in the main loop, by name."""
-        tasks = {
-            "heartbeat": self.heartbeat.run,
-            "session watchdog": self.session_watchdog.run,
-            "loop watchdog": LoopWatchdog(self._config, self._emit, self._coordinator, self._meters).run,
-        }
+    def begin(self, supervisor: Supervisor) -> None:
+        self.has_begun = True
+        supervisor.spawn("heartbeat", self.heartbeat.run)
+        supervisor.spawn("session watchdog", self.session_watchdog.run)
+        loop_watchdog = LoopWatchdog(self._config, self._emit, self._coordinator, self._meters)
+        supervisor.spawn("loop watchdog", loop_watchdog.run)
         if isinstance(self.heartbeat, Heartbeat):
             watchdog = PollWatchdog(
                 self._config,
@@ -95,8 +97,7 @@ class Liveness:
                 self._poll_clock,
                 self._on_expired,
             )
-            tasks["poll watchdog"] = watchdog.run
-        return tasks
+            supervisor.spawn("poll watchdog", watchdog.run)
 
     def abandon(self) -> None:
         """The consumer is forgotten, and no thread may outlive it. May be called from any thread."""
