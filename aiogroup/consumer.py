@@ -278,13 +278,13 @@ class Consumer(Generic[K, V]):
         if engine is None:
             return self  # `__anext__` says what to do
         engine.requests.iterate()
-        return engine.iterated(engine.delivery.cursor)
+        return engine.handling.over(engine.delivery.cursor)
 
     @is_request
     async def __anext__(self) -> Record[K, V]:
         self._check_loop()
         engine = self._started()
-        return await engine.given(anext(engine.delivery.cursor))
+        return await engine.handling.one(anext(engine.delivery.cursor))
 
     def merged(
         self,
@@ -336,7 +336,7 @@ class Consumer(Generic[K, V]):
                 waited, none of them was any more), or called inside a rebalance callback.
         """
         engine = self._asked(partitions)
-        return await engine.given(engine.requests.one(self._named(partitions)))
+        return await engine.handling.one(engine.requests.one(self._named(partitions)))
 
     @is_request
     async def getmany(
@@ -350,7 +350,7 @@ class Consumer(Generic[K, V]):
         _check_timeout(timeout_ms, "getmany")
         limit = self._limit(max_records)
         engine = self._asked(partitions)
-        return await engine.given_many(engine.requests.batch(max(0, timeout_ms), limit, self._named(partitions)))
+        return await engine.handling.batch(engine.requests.batch(max(0, timeout_ms), limit, self._named(partitions)))
 
     @is_request
     async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> Records[K, V]:
@@ -359,7 +359,7 @@ class Consumer(Generic[K, V]):
             _check_timeout(timeout_ms, "poll")
         limit = self._limit(max_records)
         engine = self._asked()
-        return await engine.given_many(engine.requests.batch(timeout_ms, limit, frozenset()))
+        return await engine.handling.batch(engine.requests.batch(timeout_ms, limit, frozenset()))
 
     async def skip(self, *partitions: TopicPartition) -> None:
         """Go on after what is in hand, which counts as processed, and after a poison record.
@@ -409,10 +409,7 @@ class Consumer(Generic[K, V]):
             ValueError, TypeError: not offsets, or no lane delivered up to there. Nothing is sent.
         """
         engine = self._committing()
-        if engine.handling is None:
-            await self._commit(engine, offsets)
-        else:
-            await engine.handling.commit(self._commit(engine, offsets), offsets)
+        await engine.handling.commit(self._commit(engine, offsets), offsets)
 
     async def _commit(self, engine: Engine, offsets: Offsets | None) -> None:
         group = engine.group.needed_for("commit")

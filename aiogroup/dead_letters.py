@@ -212,7 +212,7 @@ class DeadLetters:
             source = await self._source_of(record)
             await self._check_topic(record, topic)
             partition = await self._partition_of(producer, source, topic)
-        headers, end = engine.begin_send(topic, (*source.headers, *self._about(source, why, attempts)))
+        headers, end = engine.handling.begin_send(topic, (*source.headers, *self._about(source, why, attempts)))
         try:
             sent = await self._deliver(producer, TopicPartition(topic, partition), source, headers)
         except BaseException as failure:

@@ -24,7 +24,7 @@ from aiogroup._core.telemetry.events import Emit
 from aiogroup._core.telemetry.meter import Meter
 from aiogroup._core.telemetry.record_observer import RecordObserver, Whose
 from aiogroup._runtime.coordinator import Coordinator
-from aiogroup._runtime.delivery.handling import Handling
+from aiogroup._runtime.delivery.handling import Handling, NoHandling
 from aiogroup._runtime.delivery.requests import Requests
 from aiogroup._runtime.delivery.stopping import Stopping
 from aiogroup._runtime.engine import Engine
@@ -177,7 +177,7 @@ class _Building:
             offset_queries=self._offset_queries(),
             named_offsets=self._named_offsets(positions),
             recovery=recovery,
-            handling=Handling(observers, emit, whose) if observers else None,
+            handling=Handling(observers, emit, whose) if observers else NoHandling(),
         )
 
     def _member(self, group_id: str) -> _Member:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
-from typing import Any
-
 from aiogroup._core.changes import Change, Changes
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment
@@ -14,9 +11,8 @@ from aiogroup._core.subscription import Subscription
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._core.telemetry.meter import Meter
-from aiogroup._core.telemetry.record_observer import End, Headers
 from aiogroup._core.values import dataclass
-from aiogroup._runtime.delivery.handling import Handling
+from aiogroup._runtime.delivery.handling import HandlingOrNone
 from aiogroup._runtime.delivery.metering import MeteredGroup
 from aiogroup._runtime.delivery.requests import Requests
 from aiogroup._runtime.delivery.stopping import Stopping
@@ -40,7 +36,6 @@ from aiogroup._runtime.offsets.offset_queries import OffsetQueries
 from aiogroup._runtime.recovery.optional import ParallelRecoveryOrNone
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConsumerStoppedError
-from aiogroup.records import Record, Records
 
 __all__ = ["Engine"]
 
@@ -74,7 +69,7 @@ class Engine:
     offset_queries: OffsetQueries
     named_offsets: NamedOffsets
     recovery: ParallelRecoveryOrNone
-    handling: Handling | None
+    handling: HandlingOrNone
 
     async def start(self) -> None:
         """Reach the cluster, then start the tasks.
@@ -112,21 +107,6 @@ class Engine:
         self.meters.append(meter)
         self.requests.wrap_group(lambda group, count: MeteredGroup(group, meter, self.delivery, count))
 
-    # What the application gets, as observers of records see it.
-
-    def iterated(self, records: AsyncIterator[Record[Any, Any]]) -> AsyncIterator[Record[Any, Any]]:
-        return records if self.handling is None else self.handling.over(records)
-
-    def given(self, request: Awaitable[Record[Any, Any]]) -> Awaitable[Record[Any, Any]]:
-        return request if self.handling is None else self.handling.one(request)
-
-    def given_many(self, request: Awaitable[Records[Any, Any]]) -> Awaitable[Records[Any, Any]]:
-        return request if self.handling is None else self.handling.batch(request)
-
-    def begin_send(self, topic: str, headers: Headers) -> tuple[Headers, End]:
-        """The headers that a dead letter goes with, and what is to be called at its end."""
-        return (headers, _nothing) if self.handling is None else self.handling.begin_send(topic, headers)
-
     async def close(self) -> None:
         """End every task and close every connection, at once."""
         try:
@@ -137,10 +117,5 @@ class Engine:
             self.recovery.end_sessions()
             closing = self.link.close()  # after the tasks, so that none of them sees its connection break
             self.changes.tell(Change.INTERRUPTED)  # wake whoever still waits, since nothing will come
-            if self.handling is not None:
-                self.handling.close()
+            self.handling.close()
         await self.link.wait_closed(closing)
-
-
-def _nothing(_error: str | None) -> None:
-    """No observer follows the letter."""

@@ -1,7 +1,4 @@
-"""Tells observers which record the application handles, in the task and the context in which it does.
-
-Without such an observer nothing of this is made: the application gets the iterator that it gets anyway.
-"""
+"""Tells observers which record the application handles, in the task and the context in which it does."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from aiogroup._runtime.loop.clock import running_loop, steady_ns, wall_ns
 from aiogroup.records import Record, Records
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Handling"]
+__all__ = ["Handling", "HandlingOrNone", "NoHandling"]
 
 Task: TypeAlias = "asyncio.Task[Any]"
 
@@ -151,6 +148,35 @@ class Handling:
             self._observers = tuple(each for each in self._observers if each is not faulty)
             lines = "".join(traceback.format_exception(error))
             self._emit(events.ObserverFailed(type(faulty).__qualname__, method, repr_of(error), lines))
+
+
+class NoHandling:
+    """Nobody observes records: the application gets what it gets anyway."""
+
+    def over(self, records: AsyncIterator[Record[Any, Any]]) -> AsyncIterator[Record[Any, Any]]:
+        return records
+
+    def one(self, request: Awaitable[Record[Any, Any]]) -> Awaitable[Record[Any, Any]]:
+        return request
+
+    def batch(self, request: Awaitable[Records[Any, Any]]) -> Awaitable[Records[Any, Any]]:
+        return request
+
+    def commit(self, request: Awaitable[None], _offsets: object) -> Awaitable[None]:
+        return request
+
+    def begin_send(self, _topic: str, headers: Headers) -> tuple[Headers, End]:
+        return headers, _nothing
+
+    def close(self) -> None:
+        pass
+
+
+HandlingOrNone: TypeAlias = Handling | NoHandling
+
+
+def _nothing(_error: str | None) -> None:
+    """No observer follows the letter."""
 
 
 class _Handled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Literal, Protocol
 
 from aiogroup._core.changes import Change, Changes
@@ -15,6 +15,7 @@ from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._core.typed import K, V
 from aiogroup._core.values import dataclass
+from aiogroup._runtime.delivery.handling import HandlingOrNone
 from aiogroup._runtime.delivery.readers import is_request
 from aiogroup._runtime.delivery.requests import Requests
 from aiogroup._runtime.loop.clock import Signal, now_ms
@@ -77,8 +78,8 @@ class Running(Protocol):
     def requests(self) -> Requests: ...
     @property
     def offset_queries(self) -> OffsetQueries: ...
-    def iterated(self, records: AsyncIterator[Record[Any, Any]]) -> AsyncIterator[Record[Any, Any]]: ...
-    def given(self, request: Awaitable[Record[Any, Any]]) -> Awaitable[Record[Any, Any]]: ...
+    @property
+    def handling(self) -> HandlingOrNone: ...
 
 
 class Merged(AsyncIterator[Record[K, V]]):
@@ -144,7 +145,7 @@ class Merged(AsyncIterator[Record[K, V]]):
         if running is None or self._is_closed:
             return self  # `__anext__` raises an error that says what to do
         running.requests.iterate()
-        return running.iterated(self._begun(running).cursor)
+        return running.handling.over(self._begun(running).cursor)
 
     @is_request
     async def __anext__(self) -> Record[K, V]:
@@ -158,7 +159,7 @@ class Merged(AsyncIterator[Record[K, V]]):
         moved by `seek`, or left out by `pause`: without its next record the order is not known.
         """
         running = self._started()
-        return await running.given(anext(self._begun(running).cursor))
+        return await running.handling.one(anext(self._begun(running).cursor))
 
     async def aclose(self) -> None:
         """Hand out no more records, and buffer as without a merge. Records in hand stay in hand."""
