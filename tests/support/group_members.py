@@ -80,7 +80,8 @@ class Member:
 
     async def start(self):
         await self.consumer.start()
-        self.task = asyncio.get_running_loop().create_task(self._read())
+        # The loop begins here: a stop may come before the first step of the task, and would be its error.
+        self.task = asyncio.get_running_loop().create_task(self._read(aiter(self.consumer)))
         return self
 
     async def stop(self, **options):
@@ -92,18 +93,16 @@ class Member:
                 await asyncio.wait({self.task}, timeout=5)
                 self.task.cancel()
 
-    async def _read(self):
+    async def _read(self, records):
         try:
-            while True:
-                async for record in self.consumer:
-                    self.records.append(record)
-                    self._note("record", (record.partition, record.offset))
-                    self.in_hand = record
-                    await self._go.wait()
-                    if self.at_record is not None:
-                        await self.at_record(record)
-                    self.in_hand = None
-                return
+            async for record in records:
+                self.records.append(record)
+                self._note("record", (record.partition, record.offset))
+                self.in_hand = record
+                await self._go.wait()
+                if self.at_record is not None:
+                    await self.at_record(record)
+                self.in_hand = None
         except Exception as error:  # noqa: BLE001 (whatever it is, the test looks at it)
             self.error = error
             self._note("error", error)
