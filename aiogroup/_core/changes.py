@@ -1,8 +1,8 @@
-"""What changes, and who wakes for it: the one table of everything that a task of the consumer may wait for.
+"""What changes, and who wakes for it: the one table of what a task waits for and another one changes.
 
 Whoever changes something says what it was, with `Changes.tell`, and does not know who waits. A task that waits checks
-its condition, waits for its `Waiter`, and checks again. No task looks again by a clock to be safe, so a change that
-nobody tells of leaves a task asleep.
+its condition, waits for its `Waiter`, and checks again. Only the poll watchdog looks again by a clock to be safe, so a
+change that nobody tells of leaves a task asleep.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Change(IntEnum):  # an int, so that `tell` finds its bells in a list
     BARRED = auto()
     """A lane was barred, or a bar was lifted."""
     READABLE = auto()
-    """A lane has a record or an error for the application."""
+    """A lane has an error for the application, a batch was decompressed, or records that were held back for a range may
+    be delivered. Of records that a broker has sent, ANSWERED tells.
+    """
     ANSWERED = auto()
     """A broker has answered with records or with where a log ends, or has failed to answer."""
     FETCHABLE = auto()

@@ -50,7 +50,9 @@ class Tally:
         self.moved[tp] = None
 
     def was_named(self, tps: Container[TopicPartition]) -> None:
-        """A request names these partitions, or none will that is only about what a seek moved."""
+        """A request of the session names these partitions now, or its next one will, as the extra request after a seek
+        was given up.
+        """
         for tp in [each for each in self.moved if each in tps]:
             del self.moved[tp]
 

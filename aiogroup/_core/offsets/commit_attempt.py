@@ -192,7 +192,9 @@ class Commits:
 
     @property
     def is_busy(self) -> bool:
-        """A rebalance must wait for a commit: one that waited for a round, too, as soon as it need not wait."""
+        """Whether a rebalance must wait for a commit. One that waits for a round does not count, unless it need not
+        wait any more: then it is about to be sent.
+        """
         return any(each.state is not CommitState.WAITING_ROUND or not self.must_wait for each in self.under_way)
 
     def not_durable(self) -> dict[TopicPartition, int]:

@@ -83,7 +83,9 @@ class Sender(Generic[M_co]):
         self._alarm = Alarm(self.step)
         self._connection: Connection | None = None
         self._answer: asyncio.Future[FetchResponse] | None = None
-        """Open as long as one request follows another on the connection. It never holds an answer, only an error."""
+        """One future for all requests that follow one another on a connection. The answers go to `_on_answer`, so it
+        ends only with an error.
+        """
         self._task: anyio.CancelScope | None = None
         self._is_called = self._is_ended = False
 

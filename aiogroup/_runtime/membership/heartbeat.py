@@ -61,7 +61,7 @@ class Heartbeat:
         self.clock = HeartbeatClock(config.heartbeat_interval_ms, config.session_timeout_ms, now_ms())
         self.acknowledged_at_ms: int | None = None
         self.counts_until_ms = FOREVER_MS
-        """Until then the coordinator counts this member, by its answers: one session after the last of them.
+        """Until then we are a member, as far as we know: one session after the coordinator's last answer.
 
         It is replaced as a whole: the main loop reads it while the heartbeat thread sets it.
         """

@@ -144,7 +144,9 @@ class BrokerFetch:
         self._plan = FetchPlan(0, 0)
         self._reserved_bytes = self._received_at_ms = 0
         self.is_more_there = False
-        """The logs have records after those that were taken last, so the next answer will not wait for new ones."""
+        """The next request is to be written at once: the logs have records after those that were taken last, so
+        its answer will not wait for new ones, or the last answer named no partition.
+        """
         self.has_more = False
         """Only a part of the last answer is taken."""
         self._left: Iterator[tuple[TopicPartition, PartitionData]] = iter(())
