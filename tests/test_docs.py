@@ -133,3 +133,14 @@ def test_paths_that_pages_name_exist():
         named = set(re.findall(r"`((?:aiogroup|_core|_runtime|_command)/[\w/]*(?:\.\w+)?)`", page.read_text()))
         missing = {name for name in named if not (ROOT / name).exists() and not (ROOT / "aiogroup" / name).exists()}
         assert missing == set(), page.name
+
+
+def test_what_the_architecture_names_stands_in_the_file_beside_it():
+    page = (DOCS / "architecture.md").read_text()
+    named = re.findall(r"((?:`[\w.]+`(?:, | and )?)+) \(`([\w/]+\.py)`", page)
+    pairs = [(name, path) for names, path in named for name in re.findall(r"`([\w.]+)`", names)]
+    assert len(pairs) > 40
+    for name, path in pairs:
+        last = re.escape(name.rpartition(".")[2])
+        defined = rf"^ *(?:(?:async )?def|class) {last}\b|^ *(?:self\.)?{last}\b(?:: .*)? = |^    {last}: "
+        assert re.search(defined, (ROOT / "aiogroup" / path).read_text(), re.MULTILINE), f"{name} in {path}"
