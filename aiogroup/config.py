@@ -44,6 +44,7 @@ LONGEST_EXPANSION_MS: Final = 240_000
 """A broker drops a newcomer that waits for 300 s (CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS); this is a minute less."""
 FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
 """An answer whose announced size is greater than this is not read."""
+LEAST_FETCH_BYTES: Final = 64 * 1024
 MAX_COMMIT_METADATA: Final = 4096
 """The broker's default `offset.metadata.max.bytes`. The broker counts characters; aiogroup counts bytes, of which there
 are never fewer."""
@@ -280,6 +281,11 @@ class ConsumerConfig:
         """The group whose offsets are the second commit log: the progress of batch jobs (KIP-333)."""
         return self.parallel_group_id or f"{self.group_id}.catchup"
 
+    @property
+    def least_fetch_bytes(self) -> int:
+        """No fetch asks for less: memory would fill up with small answers."""
+        return min(LEAST_FETCH_BYTES, self.fetch_max_bytes)
+
     def lane_buffer_bytes(self, lane: str) -> int:
         """A lane's part of `max_buffered_bytes`: all of it if there is only one lane."""
         if not self.enable_parallel_rebalance:
@@ -388,7 +394,8 @@ class ConsumerConfig:
                 f"parallel_buffer_bytes={self.parallel_buffer_bytes} must not be above the live lane's part of "
                 f"max_buffered_bytes={self.max_buffered_bytes}, which is {self.lane_buffer_bytes('live')}"
             )
-        if min(map(self.lane_buffer_bytes, ("live", "catch-up"))) < self.max_partition_fetch_bytes:
+        least_bytes = max(self.max_partition_fetch_bytes, self.least_fetch_bytes)
+        if min(map(self.lane_buffer_bytes, ("live", "catch-up"))) < least_bytes:
             raise ConfigError(
                 f"max_buffered_bytes={self.max_buffered_bytes} is divided by parallel_share={self.parallel_share}, and "
                 f"one fetch of max_partition_fetch_bytes={self.max_partition_fetch_bytes} must fit into each part"
@@ -427,6 +434,11 @@ class ConsumerConfig:
             self.max_buffered_bytes >= self.max_partition_fetch_bytes,
             f"max_buffered_bytes={self.max_buffered_bytes} must not be below max_partition_fetch_bytes="
             f"{self.max_partition_fetch_bytes}: one fetch of one partition must fit",
+        )
+        _require(
+            self.max_buffered_bytes >= self.least_fetch_bytes,
+            f"max_buffered_bytes={self.max_buffered_bytes} must not be below {self.least_fetch_bytes}, the least that a "
+            f"fetch asks for with fetch_max_bytes={self.fetch_max_bytes}: nothing would be read",
         )
 
         for name in ("key_deserializer", "value_deserializer"):

@@ -45,6 +45,11 @@ CONTRADICTIONS = [
         "registration_timeout_ms=3000",
     ),
     ({"max_buffered_bytes": 1_000}, "max_buffered_bytes=1000", "max_partition_fetch_bytes=1048576"),
+    (
+        {"max_buffered_bytes": 60_000, "max_partition_fetch_bytes": 50_000},
+        "max_buffered_bytes=60000 must not be below 65536",
+        "fetch_max_bytes=8388608",
+    ),
     ({"security_protocol": "SSL"}, "security_protocol='SSL'", "ssl_context"),
     ({"security_protocol": "SASL_SSL"}, "security_protocol='SASL_SSL'", "ssl_context"),
     ({"security_protocol": "SASL_PLAINTEXT"}, "sasl_mechanism='PLAIN'", "sasl_plain_username"),

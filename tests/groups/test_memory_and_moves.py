@@ -84,3 +84,48 @@ async def test_records_after_a_seek_within_the_buffer_can_be_acknowledged(virtua
         await consumer.commit()
         assert await consumer.committed(TP) == 55
         assert not (await consumer.stop()).in_hand
+
+
+@pytest.mark.virtual_time
+async def test_paused_partitions_leave_their_memory_to_the_others(virtual_broker):
+    """Also what is decoded of them: a worker for each partition takes a record and pauses it meanwhile."""
+    partitions = 16
+    virtual_broker.create_topic(TOPIC, partitions)
+    for number in range(partitions):
+        virtual_broker.produce_many(TOPIC, [bytes(80_000)] * 12, partition=number)
+    async with consumer_of(virtual_broker, auto_ack=False, max_buffered_bytes=8 * MIB) as consumer:
+        paused = []
+        while len(paused) < partitions:
+            record = await asyncio.wait_for(consumer.getone(), 10)
+            consumer.pause(record.tp)
+            paused.append(record.tp)
+        assert len(set(paused)) == partitions
+        consumer.resume(*paused)
+        rest_count = 0
+        while rest_count < 11 * partitions:
+            rest_count += (await consumer.getmany(timeout_ms=10_000)).count
+
+
+@pytest.mark.parametrize(
+    ("record_bytes", "bound_bytes"), [(100_000, 64 * MIB), (1_000, 8 * MIB)], ids=["the buffer is full", "no memory"]
+)
+@pytest.mark.virtual_time
+async def test_what_a_seek_moved_is_read_while_the_head_is_waited_for(virtual_broker, record_bytes, bound_bytes):
+    """A request waits at the broker for five seconds, with all memory reserved; those beside it must go on."""
+    virtual_broker.create_topic(TOPIC)
+    for _ in range(60):
+        virtual_broker.produce(TOPIC, bytes(record_bytes))
+    loop = asyncio.get_running_loop()
+    settings = {"fetch_max_wait_ms": 5_000, "fetch_max_bytes": 8 * MIB, "max_buffered_bytes": bound_bytes}
+    async with consumer_of(virtual_broker, **settings) as consumer:
+        read_count = 0
+        while read_count < 60:
+            read_count += (await consumer.getmany(timeout_ms=1_000)).count
+        assert not (await consumer.getmany(timeout_ms=5_100)).count  # another request has just begun to wait
+        consumer.seek(TP, 0)
+        asked_at = loop.time()
+        for _ in range(60):
+            await consumer.getone()
+            assert loop.time() - asked_at < 1
+            await asyncio.sleep(0.02)
+            asked_at = loop.time()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiogroup._core.fetching.asking.planner import RESPONSE_FLOOR_BYTES
 from aiogroup._core.fetching.assignment import LaneTable
 from aiogroup._core.fetching.lane import Lane
+from aiogroup.config import LEAST_FETCH_BYTES
 
 __all__ = ["FetchBudget"]
 
@@ -40,7 +40,7 @@ class FetchBudget:
     def share_bytes(self, waiting_count: int) -> int:
         """The bytes that are free for one of `waiting_count` brokers."""
         free_bytes = self._left_bytes()
-        if free_bytes < self.largest_bytes or free_bytes < RESPONSE_FLOOR_BYTES:
+        if free_bytes < self.largest_bytes or free_bytes < LEAST_FETCH_BYTES:
             free_bytes = self._freed_bytes()
         if waiting_count <= 1:
             return free_bytes
@@ -48,14 +48,14 @@ class FetchBudget:
 
     @property
     def _least_bytes(self) -> int:
-        return max(RESPONSE_FLOOR_BYTES, self.largest_bytes)
+        return max(LEAST_FETCH_BYTES, self.largest_bytes)
 
     def _freed_bytes(self) -> int:
         """The buffers of paused partitions must not starve the others: they are dropped, and fetched again after a
         resume.
         """
         for lane in tuple(self.tally.turns):
-            if lane.is_paused and lane.buffer.pieces:
+            if lane.is_paused and lane.buffer.size_bytes:
                 lane.drop_buffer()
         free_bytes = self._left_bytes()
         if self.tally.is_narrow:  # a merge or a request waits for a record, and gets it in spite of the bound

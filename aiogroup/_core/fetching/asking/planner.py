@@ -26,7 +26,6 @@ WAIT_MIN_MS: Final = 20
 """The shortest wait at the broker while a lane with a full buffer is left out, since its buffer may be drained at
 any moment.
 """
-RESPONSE_FLOOR_BYTES: Final = 64 * 1024
 FETCHES_AHEAD: Final = 2
 """How many fetches of a lane are buffered: one that is being read, and one to go on with while the next is under
 way.
@@ -179,7 +178,7 @@ class Planner:
         broker, config = self._brokers.get(node_id) or self.broker(node_id), self._config
         wanted_count, full_count = len(broker.session.wanted), len(broker.full)
         max_bytes = min(config.fetch_max_bytes, free_bytes)
-        if max_bytes < min(RESPONSE_FLOOR_BYTES, config.fetch_max_bytes):
+        if max_bytes < config.least_fetch_bytes:
             return FetchPlan(0, full_count + wanted_count, is_blocked=wanted_count > 0)
         if broker.large:
             max_bytes = max(max_bytes, *broker.large.values())
