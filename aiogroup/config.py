@@ -437,8 +437,8 @@ class ConsumerConfig:
         )
         _require(
             self.max_buffered_bytes >= self.least_fetch_bytes,
-            f"max_buffered_bytes={self.max_buffered_bytes} must not be below {self.least_fetch_bytes}, the least that a "
-            f"fetch asks for with fetch_max_bytes={self.fetch_max_bytes}: nothing would be read",
+            f"max_buffered_bytes={self.max_buffered_bytes} must not be below {self.least_fetch_bytes}, the least that "
+            f"a fetch asks for with fetch_max_bytes={self.fetch_max_bytes}: nothing would be read",
         )
 
         for name in ("key_deserializer", "value_deserializer"):
