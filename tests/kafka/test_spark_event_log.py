@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 from aiogroup import ConfigError
 from aiogroup.eventlog import EventLog
 from aiogroup.spark.liveness import EventsError, event_schema, read_events
-from aiogroup.spark.liveness.job import advise, stretch_rows
+from aiogroup.spark.liveness.job import advise, histogram_rows, stretch_rows
 from aiogroup.spark.liveness.output.report import page
 from aiogroup.spark.liveness.output.text import as_json, as_text, wrong
 from aiogroup.spark.liveness.reference import stretches_of
@@ -195,6 +195,17 @@ HARMLESS = [
     {"event": "sample", "histograms": {"record_ms": None}},
     {"generation": None, "partitions": None, "duration_ms": -3},
 ]
+
+
+def test_a_line_is_parsed_once_and_for_histograms_only_one_that_names_them(spark, tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text(line(1) + line(2, "sample", histograms={}, settings={}))
+    frame = read_events(spark, tmp_path, since=AT_MS, until=AT_MS + 9, group="billing")
+    capsys.readouterr()
+    stretch_rows(frame).explain()
+    assert capsys.readouterr().out.count("from_json(") == 1
+    histogram_rows(frame).explain()
+    first = [each for each in capsys.readouterr().out.splitlines() if " Filter " in each][-1]
+    assert (first.count("Contains("), first.count("from_json(")) == (1, 1), first
 
 
 def test_lines_that_lack_what_places_them_are_no_events_and_odd_values_harm_nobody(spark, tmp_path):

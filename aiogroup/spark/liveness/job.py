@@ -17,7 +17,7 @@ from aiogroup.spark.liveness.advice import ENOUGH, Enough, Findings, Proposal, f
 from aiogroup.spark.liveness.buckets import BUCKET, Bucket
 from aiogroup.spark.liveness.episodes import story_of
 from aiogroup.spark.liveness.errors import EventsError, first_line
-from aiogroup.spark.liveness.schema import CORRUPT, DAMAGE, FILE
+from aiogroup.spark.liveness.schema import CORRUPT, DAMAGE, FILE, HISTOGRAMS
 from aiogroup.spark.liveness.stretches import (
     ENDING,
     HEARD,
@@ -309,11 +309,11 @@ def histogram_rows(events: DataFrame) -> DataFrame:
     from pyspark.sql import Window  # noqa: PLC0415 (an extra)
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    samples = events.where(F.col("event") == "sample")
+    samples = events.where(F.col(HISTOGRAMS).isNotNull())
     own = Window.partitionBy(*MEMBER).orderBy(*ORDER)
-    marked = samples.select(*_place(), "bucket_step", "histograms").withColumn("is_copy", _is_copy(_before(own)))
+    marked = samples.select(*_place(), "bucket_step", HISTOGRAMS).withColumn("is_copy", _is_copy(_before(own)))
     once = marked.where(~F.col("is_copy") & F.col("group").isNotNull())
-    named = once.select("group", "bucket_step", F.explode("histograms").alias("name", "counts"))
+    named = once.select("group", "bucket_step", F.explode(HISTOGRAMS).alias("name", "counts"))
     counted = named.select("group", "name", "bucket_step", F.explode("counts").alias("bucket", "count"))
     step = F.coalesce("bucket_step", F.lit(1)).alias("step")
     counted = counted.where(F.col("bucket").rlike(BUCKET) & (F.col("count") > 0))

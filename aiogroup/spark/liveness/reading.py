@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from aiogroup.errors import ConfigError
+from aiogroup.eventlog.columns import Envelope
 from aiogroup.spark.access import Access
 from aiogroup.spark.liveness.errors import EventsError, first_line
-from aiogroup.spark.liveness.schema import CORRUPT, DAMAGE, FILE, UNKNOWN, event_schema, required
+from aiogroup.spark.liveness.schema import CORRUPT, DAMAGE, FILE, HISTOGRAMS, UNKNOWN, event_schema, required
+from aiogroup.spark.liveness.stretches import FIELDS
 from aiogroup.spark.reading import check_connector
 
 if TYPE_CHECKING:
@@ -315,22 +317,39 @@ def _of_topic(
 
 
 def _parsed(lines: DataFrame) -> DataFrame:
+    """The columns of lines of JSON.
+
+    A line is parsed once for all fields that the analysis uses. It is parsed again for its histograms, if its text has
+    any, and for other fields, if somebody asks for them. The first parse is the argument of `inline`, since Spark would
+    copy one that makes a column into each filter that follows, once for each field.
+    """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+    from pyspark.sql.types import StructType  # noqa: PLC0415 (an extra)
 
     schema = event_schema()
     known = schema.fieldNames()
     line = F.col(LINE)
 
+    def read(names: Iterable[str]) -> Column:
+        return F.from_json(line, StructType([schema[name] for name in names]))
+
     def is_new(name: Column, _: Column) -> Column:
         return ~name.isin(known)
 
-    parsed = lines.where(F.trim(line) != "").select(line, PATH, F.from_json(line, schema).alias("read"))
-    is_event = F.col("read.at_ms").between(0, MOST_MS)
+    first = [name for name in known if name in FIELDS or name in Envelope.__dataclass_fields__]
+    others = [name for name in known if name not in first and name != HISTOGRAMS]
+    columns = {
+        **{name: F.col(name) for name in first},
+        **{name: read(others)[name] for name in others},
+        HISTOGRAMS: F.when(line.contains(HISTOGRAMS), read([HISTOGRAMS])[HISTOGRAMS]),
+    }
+    parsed = lines.where(F.trim(line) != "").select(line, PATH, F.inline(F.array(read(first))))
+    is_event = F.col("at_ms").between(0, MOST_MS)
     for name in required():
-        is_event = is_event & F.col(f"read.{name}").isNotNull()
+        is_event = is_event & F.col(name).isNotNull()
     is_event = F.coalesce(is_event, F.lit(False))
     return parsed.select(
-        *(F.col(f"read.{name}").alias(name) for name in known),
+        *(columns[name].alias(name) for name in known),
         F.map_filter(F.from_json(line, "map<string,string>"), is_new).alias(UNKNOWN),
         F.when(~is_event, F.substring(line, 1, SHOWN_COUNT)).alias(CORRUPT),
         F.when(~is_event, _shown_in_spark()).alias(FILE),

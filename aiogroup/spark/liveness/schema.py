@@ -10,7 +10,7 @@ from aiogroup.eventlog.columns import Envelope, columns
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["CORRUPT", "DAMAGE", "FILE", "UNKNOWN", "event_schema", "required"]
+__all__ = ["CORRUPT", "DAMAGE", "FILE", "HISTOGRAMS", "UNKNOWN", "event_schema", "required"]
 
 UNKNOWN: Final = "unknown"
 """The column with the fields that this version does not know, as text by name."""
@@ -20,6 +20,8 @@ FILE: Final = "_file"
 """The column with the file that such a line stands in, or that is damaged; null for every event, and for a topic."""
 DAMAGE: Final = "_damage"
 """The column with what is wrong with a file; such a row is about the file, and no line."""
+HISTOGRAMS: Final = "histograms"
+"""The column that only samples have. It is looked for only in lines whose text has this word."""
 
 
 def event_schema() -> StructType:

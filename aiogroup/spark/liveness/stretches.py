@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "ENDING",
+    "FIELDS",
     "HEARD",
     "INCIDENTS",
     "NUMBER",
@@ -57,6 +58,11 @@ INCIDENTS: Final = {
     "catch_up_done": "duration_ms",
 }
 """The events that are kept one by one, and the field of each that is kept as `Incident.amount`."""
+FIELDS: Final = frozenset(filter(None, INCIDENTS.values())) | {
+    "bucket_step", "duration_ms", "error", "generation", "is_expected", "new", "partition", "partitions", "reason",
+    "settings", "since_heartbeat_ms", "topic", "waited_ms", "why",
+}  # fmt: skip
+"""The fields of events and samples that the analysis uses, beside those of every line and the histograms."""
 
 
 class Incident(NamedTuple):
