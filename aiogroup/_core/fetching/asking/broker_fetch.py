@@ -399,10 +399,10 @@ class AfterSeek(BrokerFetch):
         self.waits_for = Room.MEMORY if is_wanted else Room.BUFFER
         if self._begun is not None or self.has_more or now_ms < self.wake_at_ms or not is_wanted:
             return False
-        free_bytes, least_bytes = self._brokers.budget.share_bytes(1), self._brokers.config.least_fetch_bytes
-        if free_bytes + self._tally.in_flight_bytes >= least_bytes:
-            # The rest is reserved by requests that wait at brokers for other records: this one must not wait for them.
-            free_bytes = max(free_bytes, least_bytes)
+        free_bytes, tally = self._brokers.budget.share_bytes(1), self._tally
+        if not (tally.fetched_bytes or tally.decoded_bytes):
+            # All is reserved by requests that wait at brokers for other records: this one must not wait for them.
+            free_bytes = max(free_bytes, self._brokers.config.least_fetch_bytes)
         self._plan = self._planner.next_fetch(self.node_id, free_bytes)
         if not self._plan.max_bytes:
             self._wait(now_ms)
