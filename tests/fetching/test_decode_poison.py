@@ -141,6 +141,13 @@ def test_hostile_lengths_inside_a_batch_with_a_right_checksum(payload, count):
         assert error.offset == len(good)
 
 
+@pytest.mark.parametrize(("payload", "count"), [(GOOD, 2), (GOOD + b"\x20junk", 1)], ids=["too few", "left over"])
+def test_damage_behind_the_last_record_of_a_batch_costs_none_of_the_next(payload, count):
+    decoding = decoder(w.batch([], base=0, last=0, payload=payload, count=count) + w.built(2, base=1))
+    assert poison(decoding)[0] == [0]
+    assert decoding.poison_end == 1
+
+
 @pytest.mark.parametrize("max_records", [1, 2, 3, 4, 100])
 @pytest.mark.parametrize("fetch_offset", [0, 2])
 def test_what_stands_before_a_damaged_record_is_returned(max_records, fetch_offset):

@@ -460,7 +460,7 @@ class PartitionDecoder:
     def _poison_here(self, offset: int | None, end: int | None, message: str, cause: Exception) -> None:
         """Note damaged bytes: neither they nor the bytes after them in this piece are read."""
         self.next_offset = at = max(self.next_offset, offset or 0)
-        self._poison = _Poison(at, max(at + 1, end or 0), message, cause)
+        self._poison = _Poison(at, at + 1 if end is None else max(at, end), message, cause)
         self._batch = self._reader = None
         self._data = _NO_DATA
 
