@@ -38,7 +38,7 @@ from aiogroup._runtime.figures import figures_of, metrics_of
 from aiogroup._runtime.group import Group
 from aiogroup._runtime.inside import Inside
 from aiogroup._runtime.inspection import health_of
-from aiogroup._runtime.loop.clock import now_ms, running_loop, wall_ms
+from aiogroup._runtime.loop.clock import are_done, now_ms, running_loop, wall_ms
 from aiogroup._runtime.loop.supervisor import load_anyio
 from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST
 from aiogroup._runtime.shutdown import Shutdown, StopReport
@@ -210,7 +210,7 @@ class Consumer(Generic[K, V]):
         whose task has ended, perhaps after it passed the record on, is not waited for: it is in the report, and comes
         again. Where no error is under way the event `records_left_in_hand` warns of what is left.
         `leave_group` overrides that dynamic members leave and static ones keep their name (KIP-345). Any later stop
-        returns the first one's report.
+        returns the first one's report, or says that it had not ended in the later one's time-out.
 
         Raises:
             IllegalStateError: called inside a rebalance callback.
@@ -221,7 +221,9 @@ class Consumer(Generic[K, V]):
             raise IllegalStateError("stop() cannot be called inside a rebalance callback; return from it first")
         self._check_loop()
         if self._stopping is not None:
-            return await asyncio.shield(self._stopping)
+            if not await are_done([self._stopping], timeout_ms):
+                return StopReport(problems=("an earlier stop() with a longer time-out: not done in time",))
+            return self._stopping.result()
         self._stopping = asyncio.get_running_loop().create_future()
         report = StopReport(
             problems=("stop() was cancelled: what was not committed, and what was in hand, is not known",)
