@@ -72,7 +72,8 @@ class Departure:
             await stages.run("commits on their way", self._wait_for_commits(stages))
             return not_committed
         ownership, membership = self._rebalance.ownership, self._coordinator.membership
-        if membership.identity.is_member and not membership.awaits_round and self._assignment:
+        sender = membership.commits_as
+        if sender is not None and sender.is_member and self._assignment:
             # The group waits for a member that does not leave: the stages before keep time for LeaveGroup.
             await stages.run("commit", self._commit(stages), stages.left_ms() // 2)
             callbacks = ownership.callbacks
@@ -96,7 +97,7 @@ class Departure:
 
     async def _wait_for_join(self) -> None:
         """Wait for a join that is under way: the partitions kept through it (cooperative) can be committed once it is
-        decided.
+        decided. If it is not in time, the coordinator waits for others, and takes commits under the former generation.
         """
         membership = self._coordinator.membership
         while self._assignment and membership.awaits_round and not self._subscription.is_manual:

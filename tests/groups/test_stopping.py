@@ -8,8 +8,10 @@ import pytest
 
 from aiogroup import CommitFailedError, ConsumerStoppedError, StopReport, TopicPartition
 from aiogroup._core.protocol.messages.join_group import JoinGroupRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest
+from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup._core.telemetry import events
 from tests.groups.scripted import BEAT_MS, SESSION_MS, TOPIC, sleep_ms
 from tests.support.group_members import until
@@ -72,15 +74,15 @@ async def test_a_commit_that_waits_for_a_rebalance_says_that_the_consumer_was_st
         failed.append(raised.value)
 
     member.at_record = commit
-    away.die()
+    group.network.withheld = (SyncGroupRequest,)
     newcomer = group.newcomer("newcomer", **COOPERATIVE)
-    await until(lambda: member.all(events.MemberMoved)[-1].new == "joining", what=member.tail)
+    await until(lambda: member.all(events.MemberMoved)[-1].new == "syncing", what=member.tail)
     member.release()
     report = await member.do(member.consumer.stop(SESSION_MS // 2))
     assert [each.not_owned for each in failed] == [{record.tp}]
     assert report.problems == ("hand-over: not done in time", "a join that was running: not done in time")
     assert report.in_hand == {record.tp: 1}
-    away.thaw()
+    group.network.withheld = ()
     await group.shared_out(away, newcomer)
 
 
@@ -160,3 +162,18 @@ async def test_a_stop_whose_tasks_were_cancelled_with_all_others_is_over_at_once
     report = await stopping
     assert report.not_committed[record.tp] == record.offset + 1
     assert group.now_ms - since_ms < 100
+
+
+async def test_a_second_stop_has_a_time_out_of_its_own(group):
+    (member,) = await group.joined("m")
+    group.network.withheld = (OffsetCommitRequest, LeaveGroupRequest)
+    group.produce(0)
+    await until(lambda: member.records, what=member.tail)
+    first = asyncio.create_task(member.do(member.consumer.stop(20_000)))
+    await sleep_ms(100)
+    began_at_ms = group.now_ms
+    second = await member.do(member.consumer.stop(1_000))
+    assert 1_000 <= group.now_ms - began_at_ms < 1_100
+    assert second.problems == ("an earlier stop() with a longer time-out: not done in time",)
+    report = await first
+    assert report is await member.do(member.consumer.stop(0)) is not second

@@ -287,6 +287,36 @@ async def test_stop_in_the_middle_of_a_round_commits_what_is_processed(kafka_clu
             assert sum(positions) >= 21  # at most the record that was in hand comes again
 
 
+async def test_what_is_kept_is_committed_while_the_group_waits_for_a_member_that_is_away(kafka_cluster, topic, group):
+    """Its coordinator takes commits under the former generation until everybody has joined, or is dropped."""
+    name = topic(4)
+    first = Cooperative(kafka_cluster, group, name, enable_auto_commit=False)
+    away = Cooperative(kafka_cluster, group, name, group_instance_id="away", session_timeout_ms=20_000)
+    newcomer = Cooperative(kafka_cluster, group, name)
+    async with running(first), running(away):
+        await spread(4, first, away)
+        await away.stop()  # a static member stays in the group until its session ends
+        joining = asyncio.create_task(newcomer.start())
+        try:
+            await until(lambda: first.all(events.MemberMoved)[-1].new == "joining", what=first.tail)
+            for number in range(3):
+                before = len(first.records)
+                await produce(kafka_cluster, name, 4, 4)
+                await until(lambda: len(first.records) >= before + 2, what=first.tail)  # noqa: B023
+                async with asyncio.timeout(5):
+                    await first.consumer.commit()
+                assert first.all(events.MemberMoved)[-1].new == "joining", number
+            committed = {tp: await first.consumer.committed(tp) for tp in first.consumer.assignment()}
+            assert sum(committed.values()) >= 6
+            report = await first.consumer.stop(timeout_ms=5_000)
+            assert (report.not_committed, report.problems) == ({}, ("a join that was running: not done in time",))
+            assert first.count("lost") == 0
+        finally:
+            joining.cancel()
+            await asyncio.wait({joining})
+            await newcomer.stop()
+
+
 async def test_a_commit_of_what_left_says_so_and_the_rest_is_committed(kafka_cluster, topic, group):
     name = topic(2)
     first = Cooperative(kafka_cluster, group, name, enable_auto_commit=False)

@@ -65,6 +65,10 @@ class Member:
         self.durable = []
         self.shorter_entry = None
 
+    @property
+    def commits_as(self):
+        return None if self.awaits_round else self.identity
+
     def name_topics(self, commit):
         commit.topic_ids.update(self.topic_ids)
 

@@ -154,8 +154,8 @@ BUGS = (
             # It waits for the next generation instead of being dropped with the old one.
             (
                 f"{COMMIT_ATTEMPT}:CommitAttempt._drop_not_owned",
-                "is_lost = not commits.membership.identity.is_member",
-                "if commits.must_wait:\n    return\nis_lost = not commits.membership.identity.is_member",
+                "is_lost = not commits.must_wait and",
+                "if commits.must_wait:\n    return\nis_lost =",
             ),
             (
                 f"{COMMIT_ATTEMPT}:Commits.must_wait",
@@ -311,7 +311,7 @@ BUGS = (
     Bug(
         "commits outside of a generation",
         f"{COMMIT_ATTEMPT}:CommitAttempt._drop_not_owned",
-        "is_lost = not commits.membership.identity.is_member and not commits.must_wait",
+        "is_lost = not commits.must_wait and not commits.identity.is_member",
         "is_lost = False",
         ("aimed",),
         (469,),
@@ -319,7 +319,7 @@ BUGS = (
     Bug(
         "commits while it joins",
         f"{COMMIT_ATTEMPT}:Commits.must_wait",
-        "return self.is_held_back or self.membership.awaits_round",
+        "return self.is_held_back or self.membership.commits_as is None",
         "return False",
         ("quick",),
         (101,),

@@ -77,7 +77,12 @@ class Membership(Member, Protocol):
 
     @property
     def awaits_round(self) -> bool:
-        """The group decides a round with this member in it: commits wait, as the coordinator would refuse them."""
+        """The group decides a round with this member in it."""
+        ...
+
+    @property
+    def commits_as(self) -> Identity | None:
+        """Whom a commit is sent as now, under which generation; `None`: it waits until a round is decided."""
         ...
 
     @property

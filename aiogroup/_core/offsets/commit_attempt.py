@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 from aiogroup._core.cluster import Cluster
 from aiogroup._core.membership.facts import CommitAnswered
+from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.member import Membership
 from aiogroup._core.offsets.commit_errors import not_owned_error
 from aiogroup._core.offsets.commit_order import Commit, CommitOrder
@@ -188,7 +189,12 @@ class Commits:
     @property
     def must_wait(self) -> bool:
         """The group decides a round, or is about to: the coordinator would refuse commits."""
-        return self.is_held_back or self.membership.awaits_round
+        return self.is_held_back or self.membership.commits_as is None
+
+    @property
+    def identity(self) -> Identity:
+        """Whom a commit that need not wait is sent as."""
+        return self.membership.commits_as or self.membership.identity
 
     @property
     def is_busy(self) -> bool:
@@ -305,7 +311,7 @@ class CommitAttempt:
             return
         commit.sent = commits.order.due(commit)
         if commit.sent:
-            commit.sent_as = commits.membership.identity
+            commit.sent_as = commits.identity
             self.state = CommitState.SENT
 
     def _take_back(self, _fact: Fact, _now_ms: int) -> None:
@@ -382,7 +388,7 @@ class CommitAttempt:
         is_lost = False
         if commit.is_member:
             # Without a generation the request would name no member, which a coordinator accepts while a group is empty.
-            is_lost = not commits.membership.identity.is_member and not commits.must_wait
+            is_lost = not commits.must_wait and not commits.identity.is_member
         is_owned_since = commits.owned.is_owned_since
         for tp, entry in tuple(commit.pending.items()):
             is_left = commit.is_member and (is_lost or not is_owned_since(tp, entry.ownership))

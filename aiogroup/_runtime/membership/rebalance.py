@@ -165,9 +165,9 @@ class Rebalance:
         self.first_sight.note_commits(topics, committed)
 
     async def _settle_commits(self, *, keeps: bool) -> None:
-        """Wait for the commits under way: after JoinGroup the coordinator refuses commits under the old generation.
+        """Wait for the commits under way: the coordinator refuses those that come after the next generation has begun.
 
-        Kept partitions can still be committed: commits that begin from here on wait until the round is decided.
+        Kept partitions can still be committed: commits that begin from here on wait until JoinGroup is written.
         """
         config, committer = self._config, self._commits.committer
         if keeps and config.enable_auto_commit:

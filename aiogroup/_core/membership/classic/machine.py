@@ -251,15 +251,25 @@ class ClassicMembership:
         return self.state is not MemberState.STABLE or self.rejoin_why is not None or not self.identity.is_member
 
     @property
-    def awaits_round(self) -> bool:
-        return self.state in (MemberState.JOINING, MemberState.SYNCING)
-
-    @property
     def may_deliver(self) -> bool:
         """As `Membership.may_deliver`: a cooperative member delivers during a rebalance too."""
         if self.state is _STABLE and self.rejoin_why is None and self.identity.is_member:
             return True  # mostly, and asked for several times for each record: see `is_rebalancing`
         return self._settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
+
+    @property
+    def awaits_round(self) -> bool:
+        return self.state in (MemberState.JOINING, MemberState.SYNCING)
+
+    @property
+    def commits_as(self) -> Identity | None:
+        """As `Membership.commits_as`. While the coordinator waits for others to join it takes commits under the former
+        generation (GroupCoordinator.doCommitOffsets: PreparingRebalance). It may have begun the next one by now: then
+        it refuses, and the commit is sent again after the round.
+        """
+        if self.state is MemberState.SYNCING:
+            return None
+        return self.heartbeats_as if self.state is MemberState.JOINING else self.identity
 
     # Moves.
 
