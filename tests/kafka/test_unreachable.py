@@ -36,6 +36,7 @@ async def test_the_only_broker_is_gone_and_health_says_so(cluster_1, unique_name
         try:
             await eventually(lambda: status(member) is status(free) is HealthStatus.READY)
             await eventually(lambda: member.health().since_heartbeat_ms is not None)
+            await asyncio.gather(*(free.position(tp) for tp in free.assignment()))
             await asyncio.to_thread(node.kill if how == "killed" else node.pause)
             since = time.monotonic()
             after_ms = await unreachable_after_ms(member, since, SESSION_MS + WAY_MS)
