@@ -258,7 +258,7 @@ BUGS = (
         "is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)",
         "is_current = True",
         ("quick", "calm"),
-        (225,),
+        (294,),
     ),
     Bug(
         "starts a new partition at its end",
