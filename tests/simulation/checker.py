@@ -19,7 +19,8 @@ from aiogroup.embedded.machine.groups.group import GroupState
 from aiogroup.records import CATCH_UP
 
 REFUSED = (25, 82)
-JOIN, COMMIT, HEARTBEAT = JoinGroupRequest.API_KEY, OffsetCommitRequest.API_KEY, HeartbeatRequest.API_KEY
+JOIN, SYNC = JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY
+COMMIT, HEARTBEAT = OffsetCommitRequest.API_KEY, HeartbeatRequest.API_KEY
 TROUBLE = (
     events.CoordinatorLost,
     events.HeartbeatMissed,
@@ -59,7 +60,8 @@ class Checker:
         self.processes = {}  # by member id: who spoke under it last
         self.ids = {}  # by process: the member id under which it spoke last
         self.unsettled = set()  # processes that could not wait any longer for a commit to be answered
-        self.may_be_late = set()  # processes whose last commit was written while their JoinGroup was unanswered
+        self.joining = set()  # processes that keep partitions, and commit in their generation, until SyncGroup
+        self.may_be_late = set()  # those whose last commit was written meanwhile: the next generation may have begun
         self.slow = set()  # processes that make the group wait: it goes on without them
         self.away = Away(loop)
         self.is_exact = True  # nothing that is processed comes again
@@ -82,17 +84,19 @@ class Checker:
 
     def on_write(self, process, key, unanswered):
         """`unanswered`: what the process waits for on its open connections."""
-        if key == JOIN and COMMIT in unanswered and process.name not in self.unsettled:
-            self.fail(f"{process.name} writes JoinGroup, and waits for the answer to a commit")
-        # Who keeps partitions while it joins (cooperative) speaks in their generation. The next one may have begun.
-        if key in (COMMIT, HEARTBEAT) and JOIN in unanswered:
-            if not self.keeps:
-                self.fail(f"{process.name} speaks for a generation that it has left: JoinGroup is unanswered")
-            self.may_be_late.add(process.name)
-        if key == COMMIT and JOIN not in unanswered:
-            self.may_be_late.discard(process.name)
+        name = process.name
+        if key == JOIN and COMMIT in unanswered and name not in self.unsettled | self.joining:
+            self.fail(f"{name} writes JoinGroup, and waits for the answer to a commit")
+        if key in (COMMIT, HEARTBEAT) and JOIN in unanswered and not self.keeps:
+            self.fail(f"{name} speaks for a generation that it has left: JoinGroup is unanswered")
+        if key == COMMIT:
+            (self.may_be_late.add if name in self.joining else self.may_be_late.discard)(name)
         if key == JOIN:
-            self.unsettled.discard(process.name)
+            self.unsettled.discard(name)
+            if self.keeps:
+                self.joining.add(name)
+        if key == SYNC:
+            self.joining.discard(name)
 
     # Offsets.
 
