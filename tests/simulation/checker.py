@@ -85,7 +85,7 @@ class Checker:
     def on_write(self, process, key, unanswered):
         """`unanswered`: what the process waits for on its open connections."""
         name = process.name
-        if key == JOIN and COMMIT in unanswered and name not in self.unsettled | self.joining:
+        if key == JOIN and COMMIT in unanswered and not self.keeps and name not in self.unsettled:
             self.fail(f"{name} writes JoinGroup, and waits for the answer to a commit")
         if key in (COMMIT, HEARTBEAT) and JOIN in unanswered and not self.keeps:
             self.fail(f"{name} speaks for a generation that it has left: JoinGroup is unanswered")
