@@ -59,13 +59,20 @@ async def by_a_pool(consumer, batch):
     await asyncio.wait(workers)
 
 
+async def by_threads(consumer, batch):
+    """In debug mode the loop refuses to be woken from another thread in a way that is not safe."""
+    asyncio.get_running_loop().set_debug(True)
+    await asyncio.gather(*(asyncio.to_thread(record.ack) for record in batch.all()))
+    await consumer.commit()
+
+
 async def by_hand_without_acks(consumer, batch):
     """With `auto_ack` the commit itself is what says that the batch is processed."""
     assert batch.count
     await consumer.commit()
 
 
-WAYS = (all_at_once, by_name, one_by_one, by_tasks, by_a_pool, by_hand_without_acks)
+WAYS = (all_at_once, by_name, one_by_one, by_tasks, by_a_pool, by_threads, by_hand_without_acks)
 
 
 @asynccontextmanager

@@ -121,8 +121,9 @@ class Record(Generic[K, V]):
     def ack(self) -> None:
         """Mark the record as processed: its offset may be committed once all records before it are processed, too.
 
-        May be called from any task of the consumer's loop, in any order, any number of times. It has no effect after
-        the partition was revoked, or on a record that belongs to no consumer (constructed or unpickled).
+        May be called from any task or thread, in any order, any number of times; from another thread than that of the
+        consumer's loop it takes effect in the loop's next turn. It has no effect after the partition was revoked, or
+        on a record that belongs to no consumer (constructed or unpickled).
         """
         acknowledge = self._origin[3]
         if acknowledge is not None:

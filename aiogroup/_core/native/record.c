@@ -364,9 +364,10 @@ record_repr(Record *self)
 PyDoc_STRVAR(ack_doc, "ack($self, /)\n--\n\n"
                       "Mark the record as processed: its offset may be committed once all records before it are "
                       "processed, too.\n\n"
-                      "May be called from any task of the consumer's loop, in any order, any number of times. It has no "
-                      "effect after\nthe partition was revoked, or on a record that belongs to no consumer (constructed "
-                      "or unpickled).");
+                      "May be called from any task or thread, in any order, any number of times; from another thread "
+                      "than that of the\nconsumer's loop it takes effect in the loop's next turn. It has no effect after "
+                      "the partition was revoked, or\non a record that belongs to no consumer (constructed or "
+                      "unpickled).");
 
 static PyMethodDef record_methods[] = {
     {"ack", (PyCFunction)record_ack, METH_NOARGS, ack_doc},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from threading import get_ident
 from typing import Final, TypeVar
 from weakref import ref
 
@@ -17,7 +19,7 @@ from aiogroup._core.fetching.asking.planner import Planner
 from aiogroup._core.fetching.asking.sessions import request_for
 from aiogroup._core.fetching.assignment import Assignment, LaneTable
 from aiogroup._core.fetching.lane import Lane
-from aiogroup._core.fetching.records.decode import DecodeSettings, PassedOver
+from aiogroup._core.fetching.records.decode import Acknowledge, DecodeSettings, PassedOver
 from aiogroup._core.fetching.target import UNKNOWN
 from aiogroup._core.offsets.ledger import Ledger
 from aiogroup._core.telemetry.counts import FETCH_FAILED, Failures
@@ -91,7 +93,7 @@ class Fetchers:
             max_batch_bytes=config.max_batch_bytes,
         )
         budget = FetchBudget(lanes, config.lane_buffer_bytes(rules.lane), config.max_partition_fetch_bytes)
-        self._brokers = Brokers(self._planner, budget, config, settings, partial(_Acknowledge, delivery), now_ms())
+        self._brokers = Brokers(self._planner, budget, config, settings, _acknowledge(delivery), now_ms())
 
     def read_up_to(self, ends: Mapping[TopicPartition, int]) -> list[PassedOver]:
         """From now on fetch nothing of these partitions once all before these offsets is buffered. The mapping may be
@@ -253,20 +255,34 @@ class Fetchers:
                 link.let_go(node_id, METADATA)
 
 
+def _acknowledge(delivery: Delivery) -> Callable[[Ledger], Acknowledge]:
+    """What makes, for each ledger, the function that `record.ack()` calls."""
+    return partial(_Acknowledge, ref(delivery), ref(asyncio.get_running_loop()), get_ident())
+
+
 class _Acknowledge:
     """The function that `record.ack()` calls. There is one for each ledger, so that a record need not refer to its
     partition.
 
-    Its reference is weak: the garbage collector does not track records, so a cycle through them would stay for ever.
+    Its references are weak: the garbage collector does not track records, so a cycle through them would stay for ever.
     """
 
-    __slots__ = ("_delivery", "_ledger")
+    __slots__ = ("_delivery", "_ledger", "_loop", "_thread_id")
 
-    def __init__(self, delivery: Delivery, ledger: Ledger) -> None:
-        self._delivery = ref(delivery)
+    def __init__(
+        self, delivery: ref[Delivery], loop: ref[asyncio.AbstractEventLoop], thread_id: int, ledger: Ledger
+    ) -> None:
+        self._delivery = delivery
+        self._loop = loop
+        self._thread_id = thread_id
         self._ledger = ledger
 
     def __call__(self, record: Record) -> None:
         delivery = self._delivery()
-        if delivery is not None:
+        if delivery is None:
+            return
+        if get_ident() == self._thread_id:
             delivery.ack(self._ledger, record.offset)
+        elif (loop := self._loop()) is not None:
+            with suppress(RuntimeError):  # the loop is closed, so nothing is committed any more
+                loop.call_soon_threadsafe(delivery.ack, self._ledger, record.offset)
