@@ -205,7 +205,7 @@ def test_none_and_one_field_and_an_heir_of_dataclasses():
         ({"shared": []}, "shared"),
         ({"self": 1}, "self"),
         ({"fixed": dataclasses.field(default=1, init=False)}, "fixed"),
-        ({"early": 1, "late": dataclasses.field()}, "early"),
+        ({"early": 1, "late": dataclasses.field()}, "late"),
     ],
 )
 def test_what_it_could_not_do_right_is_refused(fields, name):

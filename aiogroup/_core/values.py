@@ -41,7 +41,7 @@ def _with_functions(cls: type, *, kw_only: bool) -> type:
         raise TypeError(f"{cls.__qualname__}.{name} would be lost here: take dataclasses.dataclass")
     fields = {
         # slots take the place of the defaults
-        name: _field(name, said, own.pop(name, dataclasses.MISSING), kw_only=kw_only)
+        name: _field(name, said, own.pop(name, _MISSING), kw_only=kw_only)
         for name, said in (own.get("__annotations__") or inspect.get_annotations(cls)).items()
         if not str(said).startswith(("ClassVar", "typing.ClassVar"))
     }
@@ -74,6 +74,7 @@ class _Pattern:
     field: object
 
 
+_MISSING: Final = dataclasses.MISSING
 _KIND: Final = dataclasses.fields(_Pattern)[0]._field_type  # type: ignore[attr-defined]
 _PARAMS: Final = vars(_Pattern)["__dataclass_params__"]
 _PARAMS.init = _PARAMS.repr = _PARAMS.eq = _PARAMS.frozen = True
@@ -85,22 +86,22 @@ def _field(name: str, said: Any, given: Any, *, kw_only: bool) -> dataclasses.Fi
     """
     made: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
     made.name, made.type, made._field_type = name, said, _KIND
-    made.kw_only = kw_only if made.kw_only is dataclasses.MISSING else made.kw_only
+    made.kw_only = kw_only if made.kw_only is _MISSING else made.kw_only
     field: dataclasses.Field[Any] = made
     return field
 
 
 def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...], *, kw_only: bool) -> dict[str, Any]:
-    factories = {f"factory_{place}": field.default_factory for place, field in enumerate(fields) if _has_factory(field)}
-    defaults = {
-        field.name: _FACTORY if _has_factory(field) else field.default
-        for field in fields
-        if _has_factory(field) or field.default is not dataclasses.MISSING
-    }
+    factories, defaults = {}, {}
     for place, field in enumerate(fields):
-        is_required = place < len(fields) - len(defaults)
+        if field.default_factory is not _MISSING:
+            factories[f"factory_{place}"] = field.default_factory
+            defaults[field.name] = _FACTORY
+        elif field.default is not _MISSING:
+            defaults[field.name] = field.default
+        is_required = field.name not in defaults
         is_known = field.init and field.compare and field.kw_only is kw_only and field.name != "self"
-        if not is_known or is_required is (field.name in defaults) or field.default.__class__.__hash__ is None:
+        if not is_known or (is_required and defaults) or field.default.__class__.__hash__ is None:
             raise TypeError(
                 f"{cls.__qualname__}.{field.name}: only defaults, of the last fields, and repr=False are known here"
             )
@@ -118,10 +119,6 @@ def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...], *, kw_only
     for name, function in functions.items():
         function.__qualname__ = f"{cls.__qualname__}.{name}"
     return functions
-
-
-def _has_factory(field: dataclasses.Field[Any]) -> bool:
-    return field.default_factory is not dataclasses.MISSING
 
 
 class _Factory:
