@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -378,6 +379,61 @@ def test_nobody_else_changes_a_members_state(source):
 
 CLASSIC = ("aiogroup._core.membership.classic", "aiogroup._runtime.membership.classic")
 KNOW_THE_CLASSIC_PROTOCOL = {"aiogroup/_runtime/build.py": "it chooses the protocol"}
+
+
+WRITTEN_FROM_ANOTHER_ROOM = {
+    "end": "the next slice is cut from a piece in the step that hands it out",
+    "handed_out_count": "counted where records are handed out, without a call for each",
+    "index": "how much of a slice is handed out: the cursor in C writes it for each record",
+    "lateness_ms": "a record of a merge learns how late it is when it is handed out",
+    "newest_timestamp": "noted where records are handed out, and taken once for a slice",
+    "size_bytes": "as end",
+    "slice": "as end",
+    "sought": "the offset of a seek, in the step that moves the position",
+    "committed": "recovery knows the committed offset before the positions do, and when it holds no longer",
+    "delivered": "a range that is read anew goes on where the application was",
+    "former": "the order of a partition's ranges",
+    "lanes": "recovery, where it is there at all, puts its lanes in the place of OneLane",
+    "was_applied": "as committed",
+    "has_news": "set while there is a heartbeat thread: the coordinator does not know whether there is one",
+    "leave_by": "as has_news",
+    "on_brokers": "as has_news",
+    "on_changed": "as has_news",
+    "inflating": "the task says which piece its thread is at work on",
+    "is_heartbeat_late": "the link stands below the heartbeat to which it gives way",
+    "on_metadata": "the link stands below the validator that follows leaders",
+    "type": "values.py makes a field of dataclasses",
+    "wait": "the cursor in C calls the request that waits, which stands above it",
+}
+"""What one room writes of another room's objects, and why."""
+
+
+def stores(tree: ast.AST) -> Iterator[ast.Attribute]:
+    yield from (each for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store))
+
+
+def is_of_itself(store: ast.Attribute) -> bool:
+    return isinstance(store.value, ast.Name) and store.value.id in ("self", "cls")
+
+
+def written_from_another_room() -> set[str]:
+    """The attributes that code outside of the room (and of the one above or below it) with their class writes."""
+    owners, others = defaultdict(set), defaultdict(set)
+    for source in sources():
+        _, storey, *rest = Path(source.path).parts
+        if storey not in ("_core", "_runtime"):
+            continue
+        room = rest[0] if len(rest) > 1 else storey
+        for store in stores(source.tree):
+            (owners if is_of_itself(store) else others)[store.attr].add(room)
+        for line in ast.walk(source.tree):
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                owners[line.target.id].add(room)
+    return {name for name, rooms in others.items() if owners[name] and rooms - owners[name]}
+
+
+def test_a_room_writes_its_own_attributes():
+    assert written_from_another_room() == WRITTEN_FROM_ANOTHER_ROOM.keys()
 
 
 def test_one_place_names_the_group_protocol():

@@ -57,15 +57,14 @@ class Departure:
         """Wait until no rebalance is under way and no callback is running; no new rebalance begins."""
         await self._commits.let_commit(self._assignment)
         await stages.run("a join that was running", self._wait_for_join(), stages.left_ms() // 2)
-        self._rebalance.is_ending = True
+        self._rebalance.end()
         await stages.run("a callback that was running", self._wait_for_callback(), stages.left_ms())
 
     async def leave(self, stages: Stages, *, leave_group: bool | None) -> dict[TopicPartition, int]:
         """Commit, call the callbacks and leave the group, when no rebalance runs any more. Returns the offsets that
         could not be committed.
         """
-        self._commits.committer.commits.is_stopping = True
-        self._commits.committer.release()  # the rebalance that held them back was ended with its tasks
+        self._commits.committer.stop()  # the rebalance that held them back was ended with its tasks
         if self._subscription.is_manual:
             await stages.run("commit", self._commit(stages))
             not_committed = self._left_over()

@@ -224,19 +224,19 @@ class Group:
     def perform(self, effect: GroupEffect) -> None:
         match effect:
             case CommitAs():
-                self.committer.commits.is_member = effect.is_member
+                self.committer.commits.begin_as(is_member=effect.is_member)
             case BeginMembership():
                 self._begin()
             case BeginAutoCommit():
                 self._begin_auto_commit()
             case ChangeTopics():
                 if effect.at_once:
-                    self._ownership.skips_hand_over = True
+                    self._ownership.skip_hand_over()
                 self.coordinator.handle(f.SubscriptionChanged(effect.topics, effect.why))
                 self._ownership.follow(effect.topics)
             case AskForRound():
                 if effect.at_once:
-                    self._ownership.skips_hand_over = True
+                    self._ownership.skip_hand_over()
                 self.coordinator.handle(f.RejoinWanted(effect.why))
             case NoteTopics():
                 first_sight = self._rebalance.first_sight

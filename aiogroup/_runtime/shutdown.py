@@ -59,19 +59,17 @@ class Shutdown:
         engine, stages = self._engine, self._stages
         group: Leaver = engine.group
         engine.requests.stop()
-        engine.stopping.is_draining = self._drain
         not_committed: dict[TopicPartition, int] = {}
         in_hand: dict[TopicPartition, int] = {}
         set_aside = engine.assignment.blocks.set_aside
         try:
-            await stages.run("hand-over", self._wait_for_hand_over(), stages.timeout // 2)
-            await group.come_to_rest(stages)
-            engine.stopping.is_draining = False
+            with engine.stopping.draining(waits=self._drain):
+                await stages.run("hand-over", self._wait_for_hand_over(), stages.timeout // 2)
+                await group.come_to_rest(stages)
             group.end_tasks()
             in_hand, set_aside = engine.delivery.in_hand(), engine.assignment.blocks.set_aside
             not_committed = await group.leave(stages, leave_group=self._leave_group)
         finally:
-            engine.stopping.is_draining = False
             await stages.close(engine.close())
         not_raised = (f"not raised any more: {repr_of(error)}" for error in engine.inbox.take_rest())
         problems = (*stages.problems, *not_raised)

@@ -223,7 +223,7 @@ BUGS = (
     Bug(
         "hands over while a record is in hand",
         f"{OWNERSHIP}:Ownership._wait_for_hand_over",
-        "while still() and not self.skips_hand_over and delivery.is_in_hand(wanted):",
+        "while still() and not self._skips_hand_over and delivery.is_in_hand(wanted):",
         "while False:",
         ("quick", "calm"),
         (67,),

@@ -43,6 +43,14 @@ class Supply:
         self.is_drain_wanted = False
         """Whether a fetcher waits because enough of all its partitions is buffered, and no slice changes that."""
 
+    def want_room(self) -> None:
+        """A fetcher waits because the bound leaves it no room."""
+        self.is_room_wanted = True
+
+    def want_drained(self) -> None:
+        """A fetcher waits because enough of all its partitions is buffered."""
+        self.is_drain_wanted = True
+
     def note_drained(self) -> None:
         self.drained_count += 1
         self.note_more_wanted()

@@ -109,6 +109,7 @@ class Assignment(LaneTable[Partition]):
         self._ownerships_count = 0
         self._former: dict[TopicPartition, tuple[UUID | None, int]] = {}
         self.failed_commit: set[TopicPartition] = set()
+        """Partitions that went with records whose commit the application has not seen fail yet."""
         self.blocks = Blocks()
 
     def put(self, lanes: Iterable[Partition]) -> None:
@@ -116,6 +117,10 @@ class Assignment(LaneTable[Partition]):
         for partition in added:
             partition.pause(Bar.SUSPENDED, when=self.blocks.cover(partition.tp))
         super().put(added)
+
+    def note_lost(self, tps: Iterable[TopicPartition]) -> None:
+        """What was delivered of these partitions is not committed: the application's next commit raises it."""
+        self.failed_commit.update(tps)
 
     def suspend(self) -> None:
         """The application entered or left a block that pauses: pause what the blocks cover now, and nothing else."""

@@ -69,6 +69,27 @@ class LogBounds:
         self.received_at_ms: int | None = None  # the time of the last answer for the offset at which we read
         self.heard_at_ms: int | None = None  # the time of the last answer about the log, even one without news
 
+    def hear(self, begin: int, end: int, stable: int, now_ms: int) -> None:
+        """A fetch was answered with these offsets. On the wire -1 means "not known": no lag may be computed from it."""
+        stable = stable if stable >= 0 else end
+        self.begin_offset = begin if begin >= 0 else None
+        self.end_offset = end if end >= 0 else None
+        self.last_stable_offset = stable if stable >= 0 else None
+        self.heard_at_ms = now_ms
+
+    def hear_no_news(self, now_ms: int) -> None:
+        """A fetch session was answered, and what the last answer said still holds."""
+        if self.heard_at_ms is not None:
+            self.heard_at_ms = now_ms
+
+    def hear_end(self, offset: int, now_ms: int, *, read_committed: bool) -> None:
+        """The leader was asked up to where records can be read."""
+        self.heard_at_ms = now_ms
+        if read_committed:
+            self.last_stable_offset = offset
+        else:
+            self.end_offset = offset
+
     def last_offset(self, *, read_committed: bool) -> int | None:
         """The offset up to which records can be read, `None` when it is not known."""
         return self.last_stable_offset if read_committed else self.end_offset

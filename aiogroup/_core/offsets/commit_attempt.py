@@ -186,6 +186,22 @@ class Commits:
         # What failed commits left pending (automatic ones aside), less what became durable later.
         self.failed: dict[TopicPartition, CommitEntry] = {}
 
+    def begin_as(self, *, is_member: bool) -> None:
+        """Commits that begin from now on are a member's, or those of partitions that the application assigned."""
+        self.is_member = is_member
+
+    def hold_back(self) -> None:
+        """As `is_held_back`."""
+        self.is_held_back = True
+
+    def release(self) -> None:
+        """Commits that were held back go on, unless the group decides a round now."""
+        self.is_held_back = False
+
+    def stop(self) -> None:
+        """As `is_stopping`."""
+        self.is_stopping = True
+
     @property
     def must_wait(self) -> bool:
         """The group decides a round, or is about to: the coordinator would refuse commits."""

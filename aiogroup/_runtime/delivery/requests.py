@@ -296,7 +296,7 @@ class Requests:
         self._group = wrap(self._group, len(self._asking_of))
 
     def stop(self) -> None:
-        self._stopping.is_stopped = True
+        self._stopping.stop()
         self._delivery.interrupt()
 
     def _begin(self, only: frozenset[TopicPartition], *, enough_count: int = 0) -> Readers:

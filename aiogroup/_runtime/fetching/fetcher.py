@@ -179,7 +179,7 @@ class Fetchers:
                 self._after_seek.pop(node_id).end()
         if not self._lanes.tally.moved:
             return
-        self._delivery.supply.is_drain_wanted = True  # a lane that was moved may be left out, as its buffer is full
+        self._delivery.supply.want_drained()  # a lane that was moved may be left out, as its buffer is full
         for node_id, sender in self._senders.items():
             if sender.machine.asked_at_ms is not None and self._planner.moved(node_id):
                 after = self._after_seek.get(node_id)

@@ -331,7 +331,7 @@ class Positions:
         self._delivery.settle()
         position = partition.position
         if partition.has_uncommitted:
-            self._assignment.failed_commit.add(tp)
+            self._assignment.note_lost((tp,))
         self._delivery.forget([partition])
         partition.lanes.abandon(events.RECREATED)
         self._recovering.pop(partition, None)

@@ -190,9 +190,9 @@ class Sender(Generic[M_co]):
             return
         self._let_go()
         if machine.waits_for is Room.MEMORY:
-            supply.is_room_wanted = True
+            supply.want_room()
         elif machine.waits_for is Room.BUFFER:
-            supply.is_drain_wanted = True
+            supply.want_drained()
         at_ms = machine.wake_at_ms if machine.wake_at_ms > now else self._planned_at_ms()
         if at_ms is not None:
             self._alarm.ring_by(at_ms)

@@ -62,7 +62,7 @@ class Ownership:
         """No record is handed out, because a callback waits for the hand-over point, or runs."""
         self.is_waiting = False
         """The hand-over point is waited for: whatever the application does next may be that point."""
-        self.skips_hand_over = False  # set by the application's own subscribe, which waits for no hand-over
+        self._skips_hand_over = False
         self.waits = DurationsBy()
         """How long rebalances have waited for what the application held, by their reason."""
         self._config = config
@@ -153,7 +153,7 @@ class Ownership:
                 return True
         finally:
             self._revoking = frozenset()
-        assignment.failed_commit |= self._delivery.in_hand().keys() & set_aside
+        assignment.note_lost(self._delivery.in_hand().keys() & set_aside)
         processed = self._commits.processed([each for each in leaving if each.has_processed])
         uncommitted = tuple(sorted(processed))
         if uncommitted and not self._config.enable_auto_commit:
@@ -169,7 +169,7 @@ class Ownership:
         """
         known = self.callbacks.unrevoked & tps
         self._delivery.settle()
-        self._assignment.failed_commit |= {each.tp for each in leaving if each.has_uncommitted}
+        self._assignment.note_lost(each.tp for each in leaving if each.has_uncommitted)
         self._remove(tps)
         limit_ms = self._config.effective_poll_interval_ms
         why = f"a record was in hand for max_poll_interval_ms={limit_ms} after {self._current.why.text!r}"
@@ -187,12 +187,22 @@ class Ownership:
         if known:
             await self.callbacks.lost(known)
 
+    def skip_hand_over(self) -> None:
+        """The round that is asked for now does not wait for the hand-over point: the application's own subscribe asks
+        for it.
+        """
+        self._skips_hand_over = True
+
+    def end_hand_over(self) -> None:
+        """The round has what it waited for, or did not wait. The next one waits again."""
+        self._skips_hand_over = False
+
     def drop_all(self) -> frozenset[TopicPartition]:
         """Remove all partitions at once. If records were delivered and not committed, the next `commit()` fails."""
         assignment = self._assignment
         tps = assignment.names
         self._delivery.settle()
-        assignment.failed_commit |= {each.tp for each in assignment if each.has_uncommitted}
+        assignment.note_lost(each.tp for each in assignment if each.has_uncommitted)
         self._remove(tps)
         return tps
 
@@ -240,7 +250,7 @@ class Ownership:
         warnings = [since_ms + timeout // 2, since_ms + timeout * 4 // 5]
         self.is_waiting = True
         try:
-            while still() and not self.skips_hand_over and delivery.is_in_hand(wanted):
+            while still() and not self._skips_hand_over and delivery.is_in_hand(wanted):
                 now = now_ms()
                 if warnings and now >= warnings[0]:
                     warnings.pop(0)

@@ -90,11 +90,14 @@ class Rebalance:
         self._refresher = refresher
         self.completed_count = 0
         self.completed_at_ms: int | None = None
-        self.is_ending = False
+        self._is_ending = False
+
+    def end(self) -> None:
         """The step under way is finished, and no other round begins: a member that joins can commit nothing."""
+        self._is_ending = True
 
     async def run(self) -> None:
-        while not self.is_ending:
+        while not self._is_ending:
             async with self._coordinator.lock:
                 step = self._coordinator.membership.poll(now_ms())
             for effect in step.effects:
@@ -133,7 +136,7 @@ class Rebalance:
             leaving = frozenset(tp for tp in leaving if tp.topic not in membership.topics)
         if still() and (leaving or not effect.keeps):
             await ownership.revoke(leaving, still)
-        ownership.skips_hand_over = False
+        ownership.end_hand_over()
         if membership.state is not MemberState.PREPARING:
             return  # the poll interval passed, or the consumer stops
         if not membership.identity.is_member:
@@ -178,7 +181,7 @@ class Rebalance:
         try:
             if not await committer.settled(config.request_timeout_ms):
                 self._current.emit_failed("a commit did not settle before JoinGroup")
-            if not self.is_ending:
+            if not self._is_ending:
                 await self._coordinator.report(f.HandedOver())
         finally:
             committer.release()

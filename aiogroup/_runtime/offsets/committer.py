@@ -154,12 +154,17 @@ class Committer:
 
     def hold_back(self) -> None:
         """Commits that are not written yet wait: the member is about to join and keeps partitions (cooperative)."""
-        self.commits.is_held_back = True
+        self.commits.hold_back()
 
     def release(self) -> None:
         """They go on, unless the group decides a round now."""
-        self.commits.is_held_back = False
+        self.commits.release()
         self._changes.tell(Change.COMMITS_RELEASED)
+
+    def stop(self) -> None:
+        """The consumer stops, and its tasks have ended: nothing holds commits back any more."""
+        self.commits.stop()
+        self.release()
 
     # One commit. What it waits for is said by its attempt.
 

@@ -153,10 +153,6 @@ class OffsetQueries:
             partition = self._assignment.get(tp)
             if partition is None:
                 continue
-            partition.log.heard_at_ms = now_ms()
-            if self._config.read_committed:
-                partition.log.last_stable_offset = end.offset
-            else:
-                partition.log.end_offset = end.offset
+            partition.log.hear_end(end.offset, now_ms(), read_committed=self._config.read_committed)
         self._delivery.look_again()
         self._changes.tell(Change.ANSWERED)

@@ -64,15 +64,10 @@ def take(
             return Taken(is_current, remedy)
     if data.diverging_epoch.end_offset >= 0:
         return Taken(is_current, is_diverged=True)
-    stable = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
-    log = lane.log  # on the wire -1 means "not known": no lag may be computed from it
-    log.end_offset = data.high_watermark if data.high_watermark >= 0 else None
-    log.last_stable_offset = stable if stable >= 0 else None
-    log.begin_offset = data.log_start_offset if data.log_start_offset >= 0 else None
-    log.heard_at_ms = received_at_ms
+    lane.log.hear(data.log_start_offset, data.high_watermark, data.last_stable_offset, received_at_ms)
     if not is_current:
         return Taken(is_current)
-    log.received_at_ms = received_at_ms
+    lane.log.received_at_ms = received_at_ms
     names_replica = data.preferred_read_replica >= 0
     if names_replica:
         target.prefer(data.preferred_read_replica, received_at_ms)

@@ -268,8 +268,8 @@ class BrokerFetch:
             return False
         broker.named, broker.answered_at_ms = (), now_ms
         for tp, named in begun.partitions.items():
-            if tp not in answers and named.lane.log.heard_at_ms is not None:
-                named.lane.log.heard_at_ms = now_ms  # it has no news
+            if tp not in answers:
+                named.lane.log.hear_no_news(now_ms)
         return True
 
     def _mend_session(self, begun: SessionRequest, error_code: int, now_ms: int) -> None:
