@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiogroup._core.cluster import Cluster
-from aiogroup._core.fetching.truncation import leader_of
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.remedies import NOT_READY
 from aiogroup._core.offsets.commit_order import Commit
@@ -20,12 +18,12 @@ from aiogroup._core.offsets.committed_request import BY_NAME
 from aiogroup._core.protocol.errors import ErrorCode, lookup
 from aiogroup._core.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from aiogroup._core.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
-from aiogroup._core.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aiogroup._runtime.loop.clock import now_ms, within_ms
 from aiogroup._runtime.loop.retries import Retries
 from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.net.group_link import GroupLink, check_code
 from aiogroup._runtime.net.link import METADATA, Link
+from aiogroup._runtime.offsets.leader_offsets import answers_in, by_leader, list_request
 from aiogroup.admin import described
 from aiogroup.cli.exits import NotDoneError
 from aiogroup.config import ConsumerConfig
@@ -165,17 +163,15 @@ class Asking:
         why: dict[TopicPartition, str],
         given_up: set[TopicPartition],
     ) -> None:
-        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-        for tp, at in wanted.items():
-            by_leader[self._link.cluster.leader(tp)][tp] = at
-        why.update(dict.fromkeys(by_leader.pop(-1, ()), "it has no leader now"))
+        parts = by_leader(wanted, self._link.cluster)
+        why.update(dict.fromkeys(parts.pop(-1, ()), "it has no leader now"))
         answers, failures = await self._at_once(
-            {node: partial(self._ask_leader, node, part) for node, part in by_leader.items()}
+            {node: partial(self._ask_leader, node, part) for node, part in parts.items()}
         )
         for node_id, failure in failures.items():
-            why.update(dict.fromkeys(by_leader[node_id], str(failure)))
+            why.update(dict.fromkeys(parts[node_id], str(failure)))
         for node_id, answered in answers.items():
-            why.update(dict.fromkeys(by_leader[node_id], "the answer lacks it"))
+            why.update(dict.fromkeys(parts[node_id], "the answer lacks it"))
             for tp, (code, offset) in answered.items():
                 if not code:
                     found[tp] = offset
@@ -186,17 +182,9 @@ class Asking:
     async def _ask_leader(
         self, node_id: int, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
-        for tp, at in sorted(wanted.items()):
-            epoch = leader_of(self._link.cluster, tp).epoch
-            topics[tp.topic].append(ListOffsetsPartition(tp.partition, current_leader_epoch=epoch, timestamp=at))
-        request = ListOffsetsRequest(topics=tuple(ListOffsetsTopic(name, tuple(of)) for name, of in topics.items()))
+        request = list_request(wanted, self._link.cluster)
         response = await self._link.send(node_id, request, METADATA, self._patience_ms)
-        return {
-            TopicPartition(topic.name, each.partition_index): (each.error_code, each.offset)
-            for topic in response.topics
-            for each in topic.partitions
-        }
+        return {tp: (each.error_code, each.offset) for tp, each in answers_in(response)}
 
     async def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, int], cluster: Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from aiogroup._core.cluster import Cluster
@@ -13,6 +13,7 @@ from aiogroup._core.protocol.constants import EARLIEST, LATEST
 from aiogroup._core.protocol.errors import ErrorCode, lookup
 from aiogroup._core.protocol.messages.list_offsets import (
     ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
@@ -34,7 +35,7 @@ from aiogroup.errors import (
 )
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 
-__all__ = ["EARLIEST", "LATEST", "LeaderOffsets", "Listed", "Offsets"]
+__all__ = ["EARLIEST", "LATEST", "LeaderOffsets", "Listed", "Offsets", "answers_in", "by_leader", "list_request"]
 
 Offsets = dict[TopicPartition, OffsetAndTimestamp]
 
@@ -89,10 +90,8 @@ class LeaderOffsets:
             TopicAuthorizationError: these topics may not be read; `take` was called with the answers for the others.
             UnsupportedVersionError, AuthenticationFailedError
         """
-        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-        for tp, at in wanted.items():
-            by_leader[self._link.cluster.leader(tp)][tp] = at
-        why = "no leader is known" if by_leader.pop(-1, None) else ""
+        parts = by_leader(wanted, self._link.cluster)
+        why = "no leader is known" if parts.pop(-1, None) else ""
         unauthorized: set[str] = set()
 
         async def ask(node_id: int, part: Mapping[TopicPartition, int]) -> str:
@@ -105,7 +104,7 @@ class LeaderOffsets:
             return refusal or ("" if len(answered) == len(part) else "the answer lacks partitions")
 
         begin = self._supervisor.begin
-        answers = [begin("offsets", partial(ask, *each)) for each in by_leader.items()]
+        answers = [begin("offsets", partial(ask, *each)) for each in parts.items()]
         if answers:
             await asyncio.wait(answers)
         for answer in answers:
@@ -136,33 +135,51 @@ class LeaderOffsets:
         A log without timestamps has the offset -1. Returns the last partition that was refused, for whatever reason,
         with the name of the error; "" if none was.
         """
-        request = ListOffsetsRequest(isolation_level=int(read_committed), topics=_by_topic(wanted, self._link.cluster))
+        request = list_request(wanted, self._link.cluster, read_committed=read_committed)
         limit_ms = max(1, min(until_ms - now_ms(), self._config.request_timeout_ms))
         response: ListOffsetsResponse = await self._link.send(node_id, request, METADATA, limit_ms)
         why = ""
-        for topic in response.topics:
-            for answer in topic.partitions:
-                tp = TopicPartition(topic.name, answer.partition_index)
-                if not answer.error_code and (answer.offset >= 0 or wanted.get(tp, EARLIEST) >= 0):
-                    timestamp = answer.timestamp if answer.timestamp >= 0 else None
-                    found[tp] = listed = Listed(answer.offset, timestamp)
-                    listed.leader_epoch = answer.leader_epoch
-                    continue
-                row = lookup(answer.error_code)
-                why = f"{tp.topic}-{tp.partition}: {row.name}"
-                if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    unauthorized.add(topic.name)
-                if answer.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                    found[tp] = OffsetAndTimestamp(-1, None)
+        for tp, answer in answers_in(response):
+            if not answer.error_code and (answer.offset >= 0 or wanted.get(tp, EARLIEST) >= 0):
+                timestamp = answer.timestamp if answer.timestamp >= 0 else None
+                found[tp] = listed = Listed(answer.offset, timestamp)
+                listed.leader_epoch = answer.leader_epoch
+                continue
+            row = lookup(answer.error_code)
+            why = f"{tp.topic}-{tp.partition}: {row.name}"
+            if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                unauthorized.add(tp.topic)
+            if answer.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                found[tp] = OffsetAndTimestamp(-1, None)
         return why
 
 
-def _by_topic(wanted: Mapping[TopicPartition, int], cluster: Cluster) -> tuple[ListOffsetsTopic, ...]:
-    """The topics of a request, with the known leader epochs (KIP-320): a replaced leader that does not know so has
+def by_leader(wanted: Mapping[TopicPartition, int], cluster: Cluster) -> dict[int, dict[TopicPartition, int]]:
+    """The part of it that each leader is to be asked for; -1 has the partitions without a leader."""
+    parts: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for tp, at in wanted.items():
+        parts[cluster.leader(tp)][tp] = at
+    return parts
+
+
+def list_request(
+    wanted: Mapping[TopicPartition, int], cluster: Cluster, *, read_committed: bool = False
+) -> ListOffsetsRequest:
+    """The request to one leader, with the known leader epochs (KIP-320): a replaced leader that does not know so has
     other offsets.
     """
     topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for tp, at in sorted(wanted.items()):
         epoch = leader_of(cluster, tp).epoch
         topics[tp.topic].append(ListOffsetsPartition(tp.partition, current_leader_epoch=epoch, timestamp=at))
-    return tuple(ListOffsetsTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items())
+    named_topics = tuple(
+        ListOffsetsTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items()
+    )
+    return ListOffsetsRequest(isolation_level=int(read_committed), topics=named_topics)
+
+
+def answers_in(response: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
+    """The answer about each partition."""
+    for topic in response.topics:
+        for answer in topic.partitions:
+            yield TopicPartition(topic.name, answer.partition_index), answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from aiogroup._core.fetching.lane import Bar
@@ -17,7 +16,7 @@ from aiogroup._runtime.fetching.epoch_ends import ANSWER_MS, ask_epoch_ends
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.net.link import Link
-from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Listed
+from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Listed, by_leader
 from aiogroup._runtime.recovery.catch_up import CatchUp
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
@@ -214,13 +213,11 @@ class Recoveries:
 
     async def _ask_epochs(self, wanted: Mapping[TopicPartition, int], until_ms: int) -> dict[TopicPartition, EpochEnd]:
         """Where these epochs ended, as their leaders say; unknown (-1) for leaders that are too old to say."""
-        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-        for tp in sorted(wanted):
-            by_leader[self._link.cluster.leader(tp)].append(tp)
-        by_leader.pop(-1, None)
+        parts = by_leader(dict(sorted(wanted.items())), self._link.cluster)
+        parts.pop(-1, None)
         found: dict[TopicPartition, EpochEnd] = {}
-        for node_id, tps in by_leader.items():
-            asked = {tp: (leader_of(self._link.cluster, tp), wanted[tp]) for tp in tps}
+        for node_id, part in parts.items():
+            asked = {tp: (leader_of(self._link.cluster, tp), epoch) for tp, epoch in part.items()}
             limit_ms = max(1, min(until_ms - now_ms(), ANSWER_MS))
             try:
                 answers = await ask_epoch_ends(self._link, node_id, asked, limit_ms)
