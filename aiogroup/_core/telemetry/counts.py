@@ -166,7 +166,7 @@ def cause_of(event: Event) -> Cause | None:
             return Cause(event.name, node_id)
         case events.RebalanceFailed(is_expected=False):
             return Cause(event.name)
-        case events.CommitFailed() | events.HeartbeatMissed() | events.MetadataFailed():
+        case events.CommitFailed() | events.HeartbeatMissed(is_expected=False) | events.MetadataFailed():
             return Cause(event.name)
         case _:
             return None

@@ -69,6 +69,11 @@ class HeartbeatAcknowledged(Event):
 class HeartbeatMissed(Event):
     LEVEL: ClassVar[Level] = "warning"
     why: str
+    is_expected: bool = False
+
+    @property
+    def level(self) -> Level:
+        return "info" if self.is_expected else self.LEVEL
 
 
 @dataclass(frozen=True, slots=True)

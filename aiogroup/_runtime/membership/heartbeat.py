@@ -187,7 +187,9 @@ class Heartbeat:
                 self._restart_count(now)
             self._emit(events.HeartbeatAcknowledged(identity.generation, now - sent_at_ms))
         else:
-            self._emit(events.HeartbeatMissed(lookup(error_code).name))
+            # A round that ended meanwhile refuses it. If the round ended without this member, its partitions are lost.
+            was_overtaken = remedy is Remedy.NEXT_GENERATION
+            self._emit(events.HeartbeatMissed(lookup(error_code).name, is_expected=was_overtaken))
             self.clock.on_failed(now, self._config.retry_backoff_ms)
         if remedy is Remedy.REDISCOVER:
             self._coordinator.lose(lookup(error_code).name)
