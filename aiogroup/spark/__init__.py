@@ -1,4 +1,5 @@
-"""A bounded Spark batch that reads the ranges a service has left to it, while the service stays at the head (KIP-333).
+"""A bounded Spark batch that reads the ranges that a service has left to jobs, while the service stays at the head
+(KIP-333).
 
     python -m aiogroup.spark drain --bootstrap-server ... --group ... --topic ... --to parquet:PATH
 
@@ -80,7 +81,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's names)
-    """The data sources are classes of PySpark's, which is imported for them alone, and for what belongs to them."""
+    """Import PySpark only when a data source is asked for, or a name that belongs to one."""
     if name in ("AiogroupDataSource", "PendingDataSource", "settle"):
         from aiogroup.spark import source  # noqa: PLC0415 (an extra)
 

@@ -39,7 +39,6 @@ PROG = "python -m aiogroup.spark"
 
 
 def make_parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The arguments."""
     parser = argparse.ArgumentParser(prog=prog, description="What a group has left to batch jobs")
     commands = parser.add_subparsers(dest="command", required=True)
     showing = commands.add_parser("pending", help="print what is pending")
@@ -122,9 +121,9 @@ class _ProcessError(Exception):
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command and return its exit code.
 
-    0 when nothing is pending any more, 1 on an error, 2 for bad arguments (by argparse), 3 when ranges are left, or
-    when the group is behind and no token says what is left to jobs, 4 when something has failed (`--on-error
-    isolate`), whoever holds the rest.
+    0: nothing is pending any more. 1: an error. 2: bad arguments (by argparse). 3: ranges are still pending, or the
+    group is behind and no token says what is left to jobs. 4: records have failed (`--on-error isolate`), even if other
+    drivers hold the remaining ranges.
     """
     parsed = make_parser(prog).parse_args(arguments)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # an error is printed once, below
@@ -146,7 +145,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def _prepared(parsed: argparse.Namespace) -> Callable[[], int]:
-    """Check the arguments; the result does what they say.
+    """Check the arguments. Returns the function that carries out the command.
 
     Raises:
         ConfigError, OSError, ValueError: an argument is not valid.

@@ -17,14 +17,16 @@ __all__ = ["Access", "cluster_of"]
 
 CATCHUP_SUFFIX: Final = ".catchup"
 CONNECTOR_KEYS: Final = ("security.", "sasl.", "ssl.", "client.rack", "fetch.", "request.timeout.ms")
-"""Keys that are passed to Spark's readers too. A file must not say where these start, or which group they are in."""
+"""Keys that are passed to Spark's readers too. No other key of a file is passed: it must not change the readers' start
+offsets or group.
+"""
 
 OF_A_BOUNDED_READ: Final = {"fetch.max.wait.ms": "10", "max.poll.records": "5000"}
-"""It never waits for news, and the connector asks for the bounds of the log after each poll, behind the fetch that
-waits: 1,000 partitions of 400 records take ten times as long with Kafka's defaults.
+"""A bounded read never waits for new records. After each poll the connector asks for the bounds of the log, and that
+request queues behind the waiting fetch: with Kafka's defaults 1,000 partitions of 400 records take ten times as long.
 """
 ACCOUNT: Final = ("sasl.plain.username", "sasl.plain.password")
-"""Keys that no Java client has: as variables they are the simplest way to name an account."""
+"""Keys that no Java client has. As environment variables they are the simplest way to name an account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Access:
 
     @property
     def isolation_level(self) -> str | None:
-        """The one that the caller named, if any."""
+        """The isolation level that the caller named, if any."""
         is_named = "isolation.level" in self.properties or "isolation_level" in self.consumer
         return self.config().isolation_level if is_named else None
 
@@ -107,7 +109,7 @@ class Access:
 
 
 def _login(properties: Mapping[str, str]) -> dict[str, str]:
-    """The account as Java's client takes it, of a command's variables for the name and the password."""
+    """Turn a command's variables for user name and password into the property that Java's client takes."""
     if not all(key in properties for key in ACCOUNT):
         return {}
     is_plain = properties.get("sasl.mechanism", "").strip() == "PLAIN"
@@ -118,8 +120,8 @@ def _login(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def cluster_of(bootstrap_server: str | None, command_config: Path | None) -> tuple[str, dict[str, str]]:
-    """The brokers and the properties that a command was given. An option counts before the file, the file before the
-    variables of the environment, as in `aiogroup`'s other commands.
+    """The brokers and the properties that a command was given. An option overrides the file, and the file overrides
+    environment variables, as in `aiogroup`'s other commands.
 
     Raises:
         ConfigError: no broker is named. OSError: the file cannot be read.

@@ -1,8 +1,8 @@
-"""Claims of partitions for a job: it may work on those that it is assigned in the group of the second commit log.
+"""Claims of partitions for a job: it may work on what the group of the second commit log assigns to it.
 
-The consumer in this file reads no record. It joins, which may take seconds and holds up only `hold`, sends heartbeats
-while Spark works in another thread, and commits under its generation, so that the commits of a dead or frozen driver do
-not count.
+The consumer in this file reads no record. It joins the group, which may take seconds and delays only `hold`. It sends
+heartbeats while Spark works in another thread. It commits under its generation, so that the broker refuses the commits
+of a dead or frozen driver.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IDLE_MS: Final = 1_000
 REBALANCE_TIMEOUT_MS: Final = 900_000
 """How long the group waits for a driver to end its slice; as long as a service waits before it takes a range back."""
 RENEW_MS: Final = 60_000
-"""How often a driver says that it is at work: a service hears of it long before it takes a range back."""
+"""How often a driver says that it is at work. A service takes a range back only after a much longer silence."""
 NO_LIMIT_MS: Final = 2**31 - 1
 
 
@@ -79,16 +79,16 @@ class Claims:
             self._joining.cancel()
             await are_done([self._joining], None)
             if not self._joining.cancelled():
-                self._joining.exception()  # or asyncio tells of it once more
+                self._joining.exception()  # mark it as retrieved, or asyncio logs it once more
         await self._consumer.__aexit__(kind, error, trace)
 
     async def hold(self, at_work: Collection[TopicPartition] = ()) -> dict[TopicPartition, int]:
         """The claimed partitions with their numbers; none of them is handed over until `release` or the next `hold`.
 
-        Partitions that another driver is waiting for are not among them, but for those that are `at_work`.
+        Partitions that another driver is waiting for are left out, unless they are `at_work`.
 
         Raises:
-            AiogroupError: the membership ended for good, or did not begin, and why.
+            AiogroupError: the membership ended for good, or did not begin; the message says why.
         """
         if self._joining is not None:
             await self._joining
@@ -110,7 +110,7 @@ class Claims:
         """Commit under the claims with these numbers.
 
         Returns:
-            The partitions whose entries are durable. The claims of the others have ended.
+            The partitions whose entries are durable. The claims of all other partitions have ended.
 
         Raises:
             AiogroupError: it is not known whether the offsets are durable; the records may be repeated.
@@ -127,9 +127,11 @@ class Claims:
         return frozenset(mine)
 
     async def renew(self, standing: Mapping[TopicPartition, Pending], numbers: Mapping[TopicPartition, int]) -> None:
-        """Commit what is done anew, at once and again each minute, until cancelled: it says that the driver works."""
+        """Commit the progress so far again, at once and then each minute, until cancelled: this says that the driver
+        works.
+        """
         while True:
-            with suppress(AiogroupError):  # the claim may have ended: the commit of what is done will say so
+            with suppress(AiogroupError):  # the claim may have ended: the next real commit will say so
                 await self.commit({tp: each.entry() for tp, each in standing.items()}, numbers)
             await sleep_ms(RENEW_MS)
 

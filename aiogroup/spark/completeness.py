@@ -22,7 +22,7 @@ LISTENER: Final = "org.apache.spark.sql.util.QueryExecutionListener"
 
 
 class WatchedByListener(Watched):
-    """As `Watched`, by what Spark tells a QueryExecutionListener, which PySpark has no API for."""
+    """`Watched` by means of Java's QueryExecutionListener, for which PySpark has no API."""
 
     def __init__(self, spark: SparkSession, reading: Reading, keep: str | None = None) -> None:
         super().__init__(spark, reading, keep)
@@ -60,10 +60,10 @@ class WatchedByListener(Watched):
         return self._spark._jsparkSession.listenerManager()
 
     def _hear_all(self) -> None:
-        """Wait until Spark has told of all actions that have ended.
+        """Wait until Spark has reported all actions that have ended.
 
         Raises:
-            IncompleteError: it does not come to it.
+            IncompleteError: Spark does not report them in time.
         """
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
 
@@ -76,7 +76,9 @@ class WatchedByListener(Watched):
             ) from error
 
     def count(self, kept: Counted | None) -> Counted:
-        """As said there. Unless it was one unit for each offset, all pieces are read again to find the gaps."""
+        """See `Watched.count`. Unless one action read a unit for each offset, all pieces are read again to find the
+        gaps.
+        """
         reading = self._reading
         seen = max(map(reading.counted, self._actions.rows), key=attrgetter("units"), default=None)
         if kept is not None:
@@ -105,9 +107,9 @@ class WatchedByListener(Watched):
     def _seen_by_rdd(self) -> tuple[Counted | None, Counter[int]]:
         """What was read by actions on the DataFrame's `rdd`, `foreach` and `toLocalIterator`.
 
-        Spark reports no action on an RDD, but one on that of this very DataFrame counts in the DataFrame's own plan.
-        It adds up all such actions, so the other number is how often each of its partitions was read once more. That is
-        not known of a union or a coalesced RDD: then none counts.
+        Spark does not report actions on an RDD. But an action on the RDD of this very DataFrame counts in the metrics
+        of the DataFrame's own plan. Spark adds up all such actions, so the second result says how often each partition
+        was read beyond the first time. For a union or a coalesced RDD that is not known, and nothing is counted.
         """
         execution = self.frame._jdf.queryExecution()
         row = self._actions.row_in(execution.observedMetrics())
@@ -120,7 +122,7 @@ class WatchedByListener(Watched):
         return self._reading.counted(row), readings - Counter(readings.keys())
 
     def _most_in(self, again: Counter[int]) -> int:
-        """The most units that the tasks can have read which read a partition of the DataFrame once more."""
+        """An upper bound of the units that were read by repeated readings of a partition."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
         if not again:
@@ -136,14 +138,14 @@ class WatchedByListener(Watched):
 
 
 class _Actions:
-    """What a QueryExecutionListener calls: what each action has read of the DataFrame, as its metrics say."""
+    """The target of a QueryExecutionListener: collects the DataFrame's metrics of each action."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.rows: list[tuple[int, ...]] = []
 
     def row_in(self, observed: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (Java's)
-        """The metrics of the DataFrame among these, if they are there."""
+        """The DataFrame's metrics in `observed`, if it has them."""
         if not observed.contains(self.name):
             return None
         row = observed.apply(self.name)
@@ -155,8 +157,8 @@ class _Actions:
             row = self.row_in(arguments[1].observedMetrics())
             if row is not None:
                 self.rows.append(row)
-        # Every Java object is asked for these now and then. Spark compares what it unregisters with the listeners that
-        # are before it, and to compare two Java objects here would ask this again, without end.
+        # Java calls these on any object now and then. To unregister a listener Spark compares it with the earlier ones.
+        # Comparing two Java objects here would call `equals` again, without end.
         if called == "equals":
             return str(arguments[0]) == self.name
         return {"hashCode": hash(self.name) % 2**31, "toString": self.name}.get(called)

@@ -1,4 +1,4 @@
-"""The round that `process` is called in: what a sink must know of it besides the DataFrame."""
+"""The round in which `process` is called: what a sink needs to know besides the DataFrame."""
 
 from __future__ import annotations
 

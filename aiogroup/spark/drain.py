@@ -42,7 +42,7 @@ __all__ = ["ROUND_RECORDS", "SESSION_TIMEOUT_MS", "check_keep", "check_sizes", "
 
 ROUND_RECORDS: Final = 10_000_000
 TELL_MS: Final = 60_000
-"""How often a driver that has nothing to do says whom it waits for."""
+"""How often an idle driver says which other drivers it waits for."""
 DROPS_IN_A_ROW: Final = 3
 LAGGING_LOOKS: Final = 5
 """How many times to look at a log that ends before a pending range: a new leader may report an old end at first."""
@@ -86,7 +86,9 @@ def pending_ranges(
 
 
 def standing_of(access: Access, *, is_patient: bool) -> Standing:
-    """As `pending_ranges`. Without `is_patient` a running member may seem to lag: it has not committed what it read."""
+    """As `pending_ranges`. Without `is_patient` a running member may seem to lag, because it has not yet committed what
+    it has just read.
+    """
     with start_blocking_portal() as portal:
         return portal.call(look_at_rest if is_patient else look, access)
 
@@ -143,29 +145,29 @@ def drain(
 ) -> DrainReport:
     """Process everything that is pending, at least once, and commit it as done.
 
-    `spark` is a session, or a function such as `make_session` that starts one, once there is something to read; the
-    driver joins meanwhile.
+    `spark` is a session, or a function such as `make_session`. The function is called once there is something to read,
+    and the driver joins the group meanwhile.
 
     Partitions are claimed by joining the second commit log's group, so that several drivers share them. `process` is
-    called for one round after the other: a DataFrame as that of `read_ranges`, with a slice of each claimed partition.
-    A round has at most `round_records` offsets, dealt out by what each partition has left, and with `slice_records` at
-    most so many of one partition. `process` must make its results durable, and one of its actions must read every
+    called once for each round, with a DataFrame like that of `read_ranges` that holds a slice of each claimed
+    partition. A round has at most `round_records` offsets, dealt out by what each partition has left; `slice_records`
+    limits the offsets of one partition. `process` must make its results durable, and one of its actions must read every
     record. When it returns, the records that this action read are counted against the offsets, and then the slices are
-    committed as done. If anything fails before, they stay pending. A task reads at most `task_records`; without it, a
-    third of what each core has to read in the round.
+    committed as done. If anything fails before, they stay pending. A task reads at most `task_records` offsets; by
+    default, a third of what each core has to read in the round.
 
     `reader` is aiogroup's own data source, which needs aiogroup on the executors, or Spark's "connector" for Kafka.
 
     With `keep`, the name of one of Spark's storage levels such as "MEMORY_AND_DISK", a slice is read from Kafka once,
     counted and kept, and `process` may read it as often as it likes and in any way: several sinks, or
-    `frame.select(...).foreachPartition(...)`, of which Spark does not tell what it read.
+    `frame.select(...).foreachPartition(...)`, whose readings Spark does not report.
 
-    With `on_error="isolate"` a slice for which `process` raised is repeated: partition by partition, and what fails in
-    halves. What succeeds is committed, and the rest is told in `DrainReport.failed` and stays pending. If there is no
-    success in 16 attempts, it is not the records that are bad, and the first error is raised.
+    With `on_error="isolate"` a round for which `process` raised is repeated partition by partition, and a slice that
+    fails again is halved. What succeeds is committed. The failed records are listed in `DrainReport.failed` and stay
+    pending. If none of the first 16 attempts succeeds, the records are not the cause, and the first error is raised.
 
-    `on_progress` is told of each round that is done. `on_round` is told of the tasks of the round under way, at most
-    once a second and from another thread.
+    `on_progress` is called after each round. `on_round` is called with the tasks of the round under way, at most once a
+    second and from another thread.
 
     With fewer than `min_records` pending nothing is done. The other arguments are those of `pending_ranges`. While
     other drivers hold the remaining partitions, it waits for them, until they have made no progress for
@@ -175,7 +177,7 @@ def drain(
         DrainError: see its subclasses.
         ConfigError: a setting is not valid.
         AiogroupError: an error of `pending_ranges`, or the one that ended the membership.
-        Exception: the error of `process`; the slice is still pending.
+        Exception: the error of `process`; the slices are still pending.
     """
     access = Access.of(bootstrap_servers, group_id, topics, properties, consumer, catchup_group_id)
     check_sizes(access, round_records, slice_records, task_records, session_timeout_ms)
@@ -228,13 +230,13 @@ class _Job:
 
     @property
     def failed(self) -> dict[TopicPartition, Ranges]:
-        """What this job does not try again."""
+        """The offsets that this job does not try again."""
         by_tp = groupby(sorted(self.so_far.failed, key=attrgetter("tp")), attrgetter("tp"))
         return {tp: reduce(union, (each.ranges for each in of_tp)) for tp, of_tp in by_tp}
 
     @property
     def has_untried(self) -> bool:
-        """Whether anything is pending besides what this job does not try again."""
+        """Whether anything is pending besides `failed`."""
         failed = self.failed
         return any(subtract(each.ranges, failed.get(tp, ())) for tp, each in self.standing.items())
 
@@ -264,7 +266,7 @@ class _Job:
         return self.standing
 
     def done(self, min_records: int, session_timeout_ms: int, others_timeout_ms: int) -> DrainReport:
-        """Process what is pending, unless it is less than `min_records`; the driver joins while Java starts."""
+        """Process what is pending, unless it is less than `min_records`. The driver joins while Java starts."""
         record_count = sum(each.record_count for each in self.look().values())
         if self.left_count and record_count >= min_records:
             claims = Claims(self.access, session_timeout_ms)
@@ -294,11 +296,13 @@ class _Job:
                 self.portal.call(claims.release, IDLE_MS)
 
     def _tell_whom_it_waits_for(self) -> bool:
-        """Tell which drivers hold what is left. Returns whether any is known: while partitions move, none is."""
+        """Report which drivers hold the remaining ranges. Returns whether any driver is known; while partitions move,
+        none is.
+        """
         try:
             members = self.portal.call(partial(list_members, self.access.catchup_group_id, **self.access.settings()))
         except AiogroupError:
-            return False  # what is wrong with the brokers is told by the next round, which needs them
+            return False  # if the brokers have a problem, the next round needs them and raises it
         held = {each: len(set(each.partitions) & self.standing.keys()) for each in members}
         waits_for = tuple(
             f"{each.client_id} at {each.host}, which holds {held_count} partitions"
@@ -363,11 +367,11 @@ class _Job:
         return is_durable
 
     def _read(self, slices: Slices) -> tuple[int, Missing] | Exception | None:
-        """Let `process` have the records, then count them.
+        """Call `process` with the records, then count what it has read.
 
         Returns:
             The number of records, and what Kafka has at the other offsets. Or the error of `process` or of Spark. Or
-            `None` if retention deleted some while they were read, so that the slice has to be cut again.
+                `None` if retention deleted records while they were read, so that the slices have to be cut again.
 
         Raises:
             AiogroupError: the job cannot go on.
@@ -395,7 +399,7 @@ class _Job:
                     is_in_process = False
                 counted = watched.count(kept)
         except Exception as error:
-            # Where retention is always at work it would explain each error of process: so not for ever.
+            # Where retention deletes all the time, it would explain every error of process: so the retries are limited.
             is_last = self.drops_in_a_row == DROPS_IN_A_ROW - 1
             if self._is_overtaken(slices, error) and (not is_last or _is_of_the_reader(error)):
                 self.overtaken_by = error
@@ -412,16 +416,16 @@ class _Job:
         return counted.records, missing + found + Missing(unchecked_count=unchecked_count)
 
     def _is_overtaken(self, slices: Slices, error: Exception) -> bool:
-        """Whether retention explains the error. Spark only says that it could not read; the topic's bounds say why.
+        """Whether retention explains the error. Spark says only that it could not read; the bounds of the log say why.
 
         Raises:
-            TopicRecreatedError, AiogroupError: what explains it, too, and is for good.
+            TopicRecreatedError, AiogroupError: another explanation, which is final.
         """
         try:
             standing = self.look()
         except AiogroupError as reason:
             if reason.retriable:
-                return False  # the brokers cannot be asked now, which does not explain the error
+                return False  # brokers that cannot be reached do not explain the error
             raise reason from error
         former = {
             tp.topic for tp, each in slices.items() if standing.topic_ids[tp.topic] != each.pending.place.topic_id
@@ -469,7 +473,7 @@ class _Job:
 
 
 def _is_of_the_reader(error: BaseException) -> bool:
-    """Whether it comes from what reads Kafka: Spark says no more than that of records that could not be read."""
+    """Whether the error comes from a Kafka reader. Spark says nothing more about records that could not be read."""
     causes = (error.__cause__, error.__context__)
     return any(name in str(error) for name in READERS) or any(
         each is not None and _is_of_the_reader(each) for each in causes
@@ -477,7 +481,7 @@ def _is_of_the_reader(error: BaseException) -> bool:
 
 
 def _offsets(slices: Slices) -> dict[LogId, Ranges]:
-    """The offsets that are read of them."""
+    """The offsets to read of these slices."""
     return {
         each.pending.place: tuple(Range(piece.start, piece.end) for piece in each.pieces) for each in slices.values()
     }

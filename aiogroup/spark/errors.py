@@ -38,7 +38,7 @@ class PySparkMissingError(DrainError, ModuleNotFoundError):
 
 
 class UnsupportedSparkError(DrainError):
-    """PySpark is older than 4.0, or what was given is no running session."""
+    """PySpark is older than 4.0, or `spark` is not a running session."""
 
 
 class JavaMissingError(DrainError):
@@ -146,7 +146,7 @@ class TopicGoneError(DrainError):
 
 
 class TopicRecreatedError(DrainError):
-    """The topic was deleted and made anew while it was read: what was pending of it is gone."""
+    """The topic was deleted and created again while it was read: its pending records are gone."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)

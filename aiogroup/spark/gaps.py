@@ -1,4 +1,4 @@
-"""Explains gaps, the offsets of which Spark read no record, by what Kafka's batches hold there.
+"""Explains gaps, which are offsets at which Spark read no record, by what Kafka's batches hold there.
 
 A gap is correct if aiogroup's own consumer, under the same isolation level, finds no record in it either. The headers
 of the batches give the reason: a control batch, an aborted transaction, or no batch at all (compaction).
@@ -45,9 +45,9 @@ class Gap(NamedTuple):
 class Missing:
     """Counts of offsets that hold no record for the application, by the reason.
 
-    `expired_count` were deleted by retention, `control_count` hold markers of transactions, `aborted_count` records of
-    aborted transactions, and `compacted_count` were removed by compaction. `unchecked_count` lie in gaps that were not
-    looked at, as only the longest are.
+    `expired_count`: deleted by retention. `control_count`: markers of transactions. `aborted_count`: records of aborted
+    transactions. `compacted_count`: removed by compaction. `unchecked_count`: in gaps that were not looked at, because
+    only the longest are.
     """
 
     expired_count: int = 0

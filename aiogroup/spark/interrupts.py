@@ -13,10 +13,10 @@ __all__ = ["noticing_interrupts"]
 
 @contextmanager
 def noticing_interrupts() -> Iterator[None]:
-    """Let Ctrl-C end the block with `KeyboardInterrupt`, whatever is made of it in between.
+    """Let Ctrl-C end the block with `KeyboardInterrupt`, even if other code turns it into another error.
 
-    PySpark's handler calls Java in the middle of another call, which Py4J turns into an error like any other: it would
-    pass for one of the application's function.
+    PySpark's handler calls Java in the middle of another call, and Py4J raises an ordinary error, which would look like
+    an error of the application's function.
 
     Raises:
         KeyboardInterrupt: SIGINT came.

@@ -1,4 +1,4 @@
-"""Finds what makes `process` fail, so that everything else is processed and committed. Pure."""
+"""Finds the records that make `process` fail, so that all others are processed and committed. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from aiogroup.structs import TopicPartition
 __all__ = ["Failed", "isolate"]
 
 FAILURES_IN_A_ROW: Final = 16
-"""Then it is not the records: the sink may be down. The round itself is the first."""
+"""After so many failures the records are not the cause: the sink may be down. The round itself counts as the first."""
 SUSPICIOUS_FAILURES: Final = 12
-"""Then single records are tried, from different places: one that succeeds shows that it is the records."""
+"""After this number of failures single records are tried, from different places. If one succeeds, the records are the
+cause.
+"""
 MOST_ATTEMPTS: Final = 256
-"""Besides the round, and one for each partition: it ends, however many bad records there are."""
+"""The limit of attempts, besides the round itself and one for each partition: the search ends, however many bad records
+there are.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """Offsets of one partition that are still pending, as `process` raised `error` when it was given them.
 
-    A single record if it could be found; more where records fail one beside the other.
+    A single record where it could be isolated; a longer range where the attempts ended before that.
     """
 
     tp: TopicPartition
@@ -38,17 +42,17 @@ def isolate(
     error: Exception,
     work: Callable[[Mapping[TopicPartition, Slice]], bool | Exception],
 ) -> tuple[Failed, ...]:
-    """Repeat a round that ended in `error`: partition by partition, and what fails in halves.
+    """Repeat a round that ended in `error` partition by partition, and halve each slice that fails again.
 
-    `work` processes and commits what it is given, and returns whether that is durable, or why it failed. If it is not
-    durable, nothing more of this round can be committed, and the rest stays pending without being failed. What `work`
-    raises is no failure of the records, and ends it.
+    `work` processes and commits slices. It returns whether they are durable, or the error that it met. If they are not
+    durable, nothing more of this round can be committed, and the other slices stay pending without counting as failed.
+    An exception that `work` raises is not a failure of the records, and ends the search.
 
     Returns:
-        What has failed.
+        The offsets that failed.
 
-    Raises:
-        Exception: `error`, if there was nothing but failures, so that it is not the records.
+        Raises:
+        Exception: `error`, if no attempt succeeded, so that the records are not the cause.
     """
     failed: list[Failed] = []
     waiting = deque((part, error) for part in slices.values())
@@ -75,7 +79,7 @@ def isolate(
 
 
 def _halves(part: Slice, why: Exception, failed: list[Failed]) -> list[tuple[Slice, Exception]]:
-    """What to try after `part` has failed: nothing if it had one record, which then stands in `failed`."""
+    """The slices to try after `part` has failed. If it had a single record, it is added to `failed` instead."""
     if len(part) > 1:
         return [(half, why) for half in part.divided(len(part) // 2)]
     failed.append(Failed(part.tp, part.ranges, why))

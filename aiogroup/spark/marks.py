@@ -1,7 +1,7 @@
-"""Marks: what each commit of a table says of the offsets that it has brought, and what the table holds by them. Pure.
+"""Marks: each commit of a table carries one that lists its offsets, so that the marks say what the table holds. Pure.
 
-A mark names the group, the cluster and the topic's id with the offsets. So another group's work, and that on a former
-topic of the same name, hold nothing.
+A mark names the group, the cluster and the topic's id with the offsets. So marks of another group, or of a deleted
+topic of the same name, do not count.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Mark:
 
     @staticmethod
     def of(group_id: str, offsets: Offsets) -> Mark:
-        """A new one."""
+        """A new mark."""
         return Mark(group_id, {log: join(ranges) for log, ranges in offsets.items() if ranges}, uuid4().hex)
 
     @property
     def text(self) -> str:
-        """As `read_text` reads it."""
+        """The text that `read_text` reads."""
         return _as_json({**_content(self), "id": self.id})
 
     @cached_property
     def content_id(self) -> str:
-        """The same for each mark of this group with these offsets."""
+        """An id of the content: equal for all marks of this group with these offsets."""
         return f"aiogroup-{sha256(_as_json(_content(self)).encode()).hexdigest()[:32]}"
 
     @staticmethod
@@ -56,7 +56,7 @@ class Mark:
         """The mark; `None` if the text is something else.
 
         Raises:
-            LaterMarkError: a later aiogroup wrote it, and it is not known what it holds.
+            LaterMarkError: a later aiogroup wrote it, so that its offsets are not known.
         """
         try:
             found = json.loads(text or "null")
@@ -86,13 +86,14 @@ def held(marks: Iterable[Mark], group_id: str) -> dict[LogId, Ranges]:
 
 
 def without(offsets: Offsets, gone: Offsets) -> dict[LogId, Ranges]:
-    """The offsets that are not gone."""
+    """The offsets without those in `gone`."""
     left = {log: subtract(ranges, gone.get(log, ())) for log, ranges in offsets.items()}
     return {log: ranges for log, ranges in left.items() if ranges}
 
 
 def of_iceberg(snapshots: Mapping[int, tuple[int | None, str | None]], head: int | None) -> list[Mark]:
-    """The marks of the head and its ancestors: (parent, text) by snapshot. What was rolled back is not among them.
+    """The marks of the head and its ancestors, from (parent, text) by snapshot. Marks that were rolled back are left
+    out.
 
     Raises:
         LaterMarkError: a later aiogroup wrote one.
@@ -105,8 +106,9 @@ def of_iceberg(snapshots: Mapping[int, tuple[int | None, str | None]], head: int
 
 
 def of_delta(commits: Mapping[int, tuple[str, Mapping[str, Any] | None, str | None]]) -> list[Mark]:
-    """The marks of what the table holds: (operation, its parameters, text) by version. A RESTORE undoes what came after
-    its version, and one by timestamp may have undone everything. A table that was replaced holds nothing.
+    """The marks that hold for the table, from (operation, its parameters, text) by version. A RESTORE undoes the
+    commits after its version. A RESTORE by timestamp counts as if it had undone all commits, and so does the
+    replacement of the table.
 
     Raises:
         LaterMarkError: a later aiogroup wrote one.

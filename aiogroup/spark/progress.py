@@ -18,7 +18,7 @@ class Progress:
     """The progress after a round. The work of other drivers lowers `left_count`, but does not raise `done_count`.
 
     `done_count` and `left_count` are offsets, `range_count` the number of ranges that are left, and `elapsed_ms` the
-    time since the job began. `waits_for` names the drivers that hold what is left, while this one has nothing to do.
+    time since the job began. `waits_for` names the drivers that hold the remaining ranges, while this driver is idle.
     """
 
     record_count: int
@@ -53,7 +53,7 @@ class Progress:
 class RoundProgress:
     """The progress within a round, called `name`, whose slices have `offsets_count` offsets; `elapsed_ms` is its time.
 
-    `tasks_count` are the tasks that Spark knows of by now: of a `process` with several actions there will be more.
+    `tasks_count` is the number of tasks that Spark knows of by now. It grows if `process` has several actions.
     """
 
     name: str
@@ -64,7 +64,7 @@ class RoundProgress:
 
     @property
     def per_second(self) -> float:
-        """Offsets per second, by the part of the tasks that has ended."""
+        """Offsets per second, estimated from the share of tasks that have ended."""
         return self.offsets_count * self.tasks_done * 1000 / max(1, self.tasks_count * self.elapsed_ms)
 
     @property
@@ -84,10 +84,10 @@ class DrainReport:
     """The result of a job. `done` are the ranges that it committed into the second commit log, by partition.
 
     `record_count` is the number of their records, and `missing` counts the other offsets by their reason.
-    `dropped_count` slices were processed and not committed, as the claim or the token's id had changed: a job repeats
-    them. `left_count` offsets are still pending, because there are fewer than `min_records`, or because other drivers
-    have claimed them, or because `process` raised when it was given them: those are in `failed`. `lagging` are
-    partitions in which the group is behind without a token, so that no job can know which ranges are left to it.
+    `dropped_count` slices were processed but not committed, because the claim or the token's id had changed: a job
+    repeats them. `left_count` offsets are still pending: because there are fewer than `min_records`, because other
+    drivers have claimed them, or because `process` raised for them (then they are in `failed`). `lagging` has the
+    partitions in which the group is behind without a token, so that no job can know which ranges are left to jobs.
     """
 
     record_count: int = 0

@@ -1,7 +1,7 @@
-"""The two ways in which Spark reads pieces: by aiogroup's own data source, or by Spark's Kafka connector; and what each
-knows of the records that an action has read.
+"""The two ways in which Spark reads pieces, by aiogroup's own data source or by Spark's Kafka connector, and how each
+counts what an action has read.
 
-The unit is an offset for the data source, which knows of each offset what it holds, and a record for the connector.
+The data source counts in offsets, since it knows what each offset holds. The connector counts in records.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MOST_GAPS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The number of `records` read from the pieces, and `units`: of the connector these records, of the data source the
-    offsets that they and everything between them had.
+    """The number of `records` read from the pieces, and of `units`: for the connector the records again, for the data
+    source all offsets that were passed, with or without a record.
 
-    `missing` is what the other offsets hold, where that is known. Otherwise `gaps` has the longest of them.
+    `missing` counts what the other offsets hold, if that is known. Otherwise `gaps` has the longest gaps.
     """
 
     units: int
@@ -46,18 +46,18 @@ class Reading(Protocol):
     units: str
     """The name of its units."""
     units_count: int
-    """How many there are at most."""
+    """The greatest possible number of units."""
     names: tuple[str, ...]
     """The names of the metrics."""
 
     def metrics(self) -> list[Column]:
-        """What is observed of `raw`; the units come first."""
+        """The metrics that are observed of `raw`; the units come first."""
 
     def shown(self, observed: DataFrame) -> DataFrame:
-        """What the application sees of `raw`."""
+        """The part of `raw` that the application sees."""
 
     def counted(self, row: Any) -> Counted:  # noqa: ANN401 (a Row, of Python's or Java's)
-        """What the metrics say."""
+        """The counts, from the metrics."""
 
     def count_again(self) -> Counted:
         """Read everything to count it."""
@@ -66,7 +66,7 @@ class Reading(Protocol):
 def reading_of(
     spark: SparkSession, pieces: Sequence[Piece], access: Access, task_records: int | None, reader: Reader
 ) -> Reading:
-    """Nothing is read before an action."""
+    """The pieces as a DataFrame of this reader. Nothing is read before an action."""
     if reader == "connector":
         return _ByConnector(spark, pieces, access, task_records)
     return _BySource(spark, pieces, access, task_records)
@@ -117,8 +117,8 @@ class _ByConnector:
 
 
 class _BySource:
-    """The last row of each part of a task says what its offsets hold. So an action that has seen all these rows has
-    read everything, and no gap needs a second look.
+    """The last row of each part of a task says what the part's offsets hold. So an action that has seen all these rows
+    has read everything, and gaps need no second read.
     """
 
     units = "offsets"

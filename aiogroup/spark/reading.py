@@ -72,7 +72,7 @@ def check_session(spark: SparkSession, reader: Reader) -> None:
     """Refuse a session in which this reader cannot read.
 
     Raises:
-        UnsupportedSparkError: it is none, or was stopped, or PySpark is too old.
+        UnsupportedSparkError: `spark` is not a session, or it was stopped, or PySpark is too old.
         PySparkMissingError: pyarrow is not installed. ConnectorMissingError: the session has no Kafka connector.
     """
     if reader == "connector":
@@ -109,7 +109,7 @@ def _read_layer(spark: SparkSession, layer: Mapping[int, Piece], access: Access,
         .option("includeHeaders", "true")
         .load()
     )
-    # An array of names by partition number: no record needs a search for its name.
+    # The names are in an array by partition number, so that no record needs a search.
     names = [layer[number].name if number in layer else "" for number in range(max(layer) + 1)]
     return frame.withColumn(SLICE, F.get(F.array(*map(F.lit, names)), F.col("partition")))
 
@@ -118,7 +118,7 @@ def check_connector(spark: SparkSession) -> None:
     """Refuse a session that cannot read Kafka.
 
     Raises:
-        UnsupportedSparkError: it is none, or was stopped, or PySpark is too old.
+        UnsupportedSparkError: `spark` is not a session, or it was stopped, or PySpark is too old.
         ConnectorMissingError: the session has no Kafka connector.
     """
     check_running(spark)

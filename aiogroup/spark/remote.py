@@ -17,10 +17,11 @@ __all__ = ["WatchedRemotely"]
 
 
 class WatchedRemotely(Watched):
-    """As `Watched`. The server sends what was observed with the answer of each action that succeeds, and the client
-    keeps it in the `Observation` until the next one does: so that is looked at whenever an operation ends.
+    """`Watched` over Spark Connect. The server sends the observed metrics with the answer to each action that succeeds,
+    and the client keeps them in the `Observation` until the next such answer. So the `Observation` is read whenever an
+    operation ends.
 
-    With `keep` nothing is observed: then it is only known whether there was any operation.
+    With `keep` nothing is observed: then it is known only whether there was any operation.
     """
 
     def __init__(self, spark: SparkSession, reading: Reading, keep: str | None = None) -> None:

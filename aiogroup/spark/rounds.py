@@ -1,4 +1,4 @@
-"""What people see of a round while Spark is at work: the description of its jobs, and how many tasks have ended."""
+"""What people see of a round while Spark works: the description of its jobs, and how many tasks have ended."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["described", "telling"]
 
 ASK_S: Final = 1.0
 END_S: Final = 10.0
-"""How long a round waits at its end for a question to Spark, or for whoever is told, before it goes on without them."""
+"""How long a round waits at its end for an unanswered question to Spark, or for a running callback."""
 RUNS_MOST: Final = 5
-"""Of more runs of partitions, only the number of partitions is named."""
+"""If there are more runs of partitions, only the number of partitions is named."""
 
 
 @contextmanager
@@ -35,9 +35,9 @@ def telling(
     slices: Mapping[TopicPartition, Slice],
     tell: Callable[[RoundProgress], object] | None,
 ) -> Iterator[None]:
-    """Tell how many tasks of Spark's jobs have ended, whenever that has changed.
+    """Call back with the number of ended tasks whenever it has changed.
 
-    Over Spark Connect there is nothing to ask, and nothing is told.
+    Over Spark Connect it cannot be asked, and nothing is reported.
     """
     if tell is None or is_remote(spark):
         yield
@@ -65,7 +65,7 @@ def described(tps: Iterable[TopicPartition]) -> str:
 
 
 class _Tasks:
-    """The tasks of the jobs from now on that have the same job group as this thread's, or none as they do."""
+    """The tasks of all jobs that begin from now on and have the same job group as this thread (which may be none)."""
 
     def __init__(self, context: SparkContext) -> None:
         self._tracker, self._group = context.statusTracker(), context.getLocalProperty("spark.jobGroup.id")

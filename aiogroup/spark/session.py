@@ -49,7 +49,9 @@ DESCRIPTION: Final = "spark.job.description"
 MANY: Final = 100_000
 """More tasks than any cluster runs at once."""
 JAVAS: Final = range(17, 24)
-"""Spark 4.0 is made for 17 and 21. Since 24 Java has no security manager, by which Hadoop's client finds the user."""
+"""Spark 4.0 is made for Java 17 and 21. Java 24 has no security manager any more, and Hadoop's client needs it to find
+the user.
+"""
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 LOG_CONFIG: Final = Path(__file__).parent / "log4j2.properties"
 
@@ -145,17 +147,17 @@ def check_pyspark() -> None:
 
 
 def check_pyarrow() -> None:
-    """Check that pyarrow is installed, through which Spark takes what is read in Python.
+    """Check that pyarrow is installed: Spark needs it to take what Python has read.
 
     Raises:
-        PySparkMissingError: it is not.
+        PySparkMissingError: it is not installed.
     """
     if importlib.util.find_spec("pyarrow") is None:
         raise PySparkMissingError("pyarrow is not installed: pip install 'aiogroup[spark]'", name="pyarrow")
 
 
 def is_remote(spark: object) -> bool:
-    """Whether it is a session of Spark Connect, whose driver is another process."""
+    """Whether this is a session of Spark Connect, whose driver is another process."""
     return ".connect." in type(spark).__module__
 
 
@@ -163,7 +165,7 @@ def check_running(spark: SparkSession) -> None:
     """Refuse a session that the job cannot work with.
 
     Raises:
-        UnsupportedSparkError: PySpark is too old, or the session is none, or was stopped.
+        UnsupportedSparkError: PySpark is too old, or `spark` is not a session, or it was stopped.
     """
     check_pyspark()
     from pyspark.sql import SparkSession  # noqa: PLC0415 (an extra)
@@ -183,7 +185,7 @@ def _is_stopped(spark: SparkSession) -> bool:
 
     try:
         slots_of(spark)
-    except (AttributeError, Py4JError):  # Python has forgotten Java's context, or that one is asked and says so
+    except (AttributeError, Py4JError):  # a stopped session: either Python has dropped Java's context, or Java says so
         return True
     return False
 
@@ -200,9 +202,9 @@ def slots_of(spark: SparkSession) -> int:
 
 @contextmanager
 def cancelled_on_error(spark: SparkSession, description: str) -> Iterator[None]:
-    """End what this thread has started in Spark, with everything that it holds, if the block ends with an error.
+    """Cancel what this thread has started in Spark, and free what it holds, if the block ends with an error.
 
-    In a classic session its jobs have this description.
+    In a classic session the jobs of the block have this description.
     """
     tag = f"aiogroup-{uuid4().hex[:8]}"
     if is_remote(spark):
@@ -215,7 +217,7 @@ def cancelled_on_error(spark: SparkSession, description: str) -> Iterator[None]:
         finally:
             spark.removeTag(tag)
         return
-    context = spark.sparkContext  # a session's own tags are not on the jobs of its RDDs
+    context = spark.sparkContext  # a session's tags are not set on the jobs of its RDDs
     before = context.getLocalProperty(DESCRIPTION)
     context.setJobDescription(description)
     context.addJobTag(tag)
@@ -252,9 +254,9 @@ def check_java() -> None:
 
 
 def _start_java(conf: SparkConf, words: IO[bytes]) -> None:
-    """Start Java, unless it runs already. What it prints outside of any log goes into `words`, and not to the terminal.
+    """Start Java, unless it runs already. Its standard error goes into `words`, and not to the terminal.
 
-    Its standard output, to which its log goes, is the terminal's standard error.
+    Its standard output, which has its log, goes to the terminal's standard error.
     """
     from pyspark import SparkContext  # noqa: PLC0415 (an extra)
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 (an extra)

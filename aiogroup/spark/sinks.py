@@ -44,16 +44,16 @@ def to_parquet(path: str) -> Callable[[DataFrame], None]:
 def to_table(name: str) -> Callable[[DataFrame], None]:
     """A `process` for `drain` that appends to a table of Delta or Iceberg, in one commit, each record once.
 
-    The commit says which offsets it has brought for the group. A repeated slice leaves out what the table holds by
-    that, however the slices are cut now. `name` is the table's as SQL has it, say `lake.orders` or `` delta.`/path` ``.
-    The table must be there.
+    Each commit records its offsets for the group. A repeated slice leaves out the offsets that earlier commits
+    recorded, even if the slices are cut differently now. `name` is the table's name in SQL, say `lake.orders` or ``
+    delta.`/path` ``. The table must exist.
 
     The DataFrame may be changed before: `to_table("lake.orders")(frame.select(...))`. It must still have the columns
     topic, partition and offset. The column `slice` is left out if the table has none. Each call of `process` may
     write to a table once.
 
-    A record is recognized as long as the table's history has the commit that brought it: until Iceberg's
-    `expire_snapshots`, or within the last 10,000 commits that Delta's log has.
+    A record is recognized as long as the table's history has its commit: until Iceberg's `expire_snapshots`, or within
+    the last 10,000 commits in Delta's log.
 
     Raises:
         TableError: when it is called; the message says what to do.
@@ -80,7 +80,7 @@ def to_table(name: str) -> Callable[[DataFrame], None]:
 
 
 def _append_once(table: Table, name: str, frame: DataFrame, now: Current) -> None:
-    """Append what the table does not hold, and read everything."""
+    """Append the records that the table does not hold. Every record is read, so that the job can count them."""
     left = without(now.offsets, held(table.marks(), now.group_id))
     mark = Mark.of(now.group_id, left)
     if left:
@@ -90,7 +90,8 @@ def _append_once(table: Table, name: str, frame: DataFrame, now: Current) -> Non
         try:
             table.append(news, mark)
         except Exception:
-            # The commit may be there and its answer lost, or another driver's, for which Delta has refused this one.
+            # The table may hold the records all the same: the answer to the commit was lost, or another driver
+            # committed them and Delta refused this commit.
             if without(left, held(table.marks(), now.group_id)):
                 raise
         else:
@@ -98,7 +99,7 @@ def _append_once(table: Table, name: str, frame: DataFrame, now: Current) -> Non
             if any(each.id == mark.id for each in marks):
                 _tell_twice(name, left, held((each for each in marks if each.id != mark.id), now.group_id))
                 return
-    # What the table holds was written before. The job counts what is read now.
+    # The table holds the records already. They are read all the same, because the job counts what is read now.
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -114,7 +115,7 @@ def _only(frame: DataFrame, offsets: Offsets) -> DataFrame:
 
 
 def _tell_twice(name: str, mine: Offsets, others: Offsets) -> None:
-    """Tell which of these offsets are also the others'. There are none unless two drivers had a partition at once."""
+    """Log the offsets that are in both. There are none unless two drivers worked on a partition at once."""
     once = without(mine, others)
     if twice := without(mine, once):
         _logger.error(
@@ -128,11 +129,11 @@ def _tell_twice(name: str, mine: Offsets, others: Offsets) -> None:
 def to_merge(table: str, keys: Sequence[str] = KEYS) -> Callable[[DataFrame], None]:
     """A `process` for `drain` that merges into a table, by SQL's MERGE: a record whose keys the table has replaces it.
 
-    For tables that know MERGE and for which `to_table` is nothing, or that others write to as well. `keys` are columns
-    of the DataFrame and of the table, and no two records of a slice may have the same. Columns that the table does not
-    have are left out; `process` must give it all that it has.
+    Use it for tables that know MERGE and that `to_table` does not support, or that others write to as well. `keys` are
+    columns of the DataFrame and of the table, and no two records of a slice may have the same keys. Columns that the
+    table does not have are left out; the DataFrame must have all columns of the table.
 
-    Into Delta, and over Spark Connect, `drain` needs `keep`, as Spark does not tell what MERGE reads there.
+    For Delta, and over Spark Connect, `drain` needs `keep`, because Spark does not report there what MERGE reads.
 
     Raises:
         ConfigError: no key is given. TableError: when it is called; the message says what to do.

@@ -1,4 +1,4 @@
-"""Cuts the next round: of each claimed partition its first pending offsets, so many of all together. Pure."""
+"""Cuts the next round from the first pending offsets of each claimed partition, up to a total. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Piece", "Slice", "cut", "deal", "grid_of", "layers", "pieces_of"]
 
 PIECE_MOST: Final = 1_000_000
 PARTITIONS_MOST: Final = 100
-"""Of more partitions a round need not have room for a piece of each: the pieces would be too small."""
+"""With more partitions than this, a round need not have room for a piece of each: the pieces would be too small."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,9 +38,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The slice of one partition: the ranges that are done once its `pieces` are, as in the token with this `id`.
+    """The slice of one partition. Once its `pieces` are processed, its `ranges` of the token with this `id` are done.
 
-    The ranges hold `expired_count` offsets more than the pieces: those that retention has deleted.
+    The ranges hold `expired_count` offsets more than the pieces: retention has deleted these.
     """
 
     pending: Pending
@@ -64,15 +64,15 @@ class Slice:
         return sum(map(len, self.pieces))
 
     def divided(self, at: int) -> tuple[Slice, Slice]:
-        """The slice in two: the first `at` offsets to read, and the others."""
+        """Split the slice: the first `at` offsets to read, and the others."""
         first = _cut(self.pending, self.ranges, at)
         return first, _cut(self.pending, subtract(self.ranges, first.ranges), len(self))
 
 
 def grid_of(round_records: int, slice_records: int | None, partitions_count: int) -> int:
-    """At which multiples of offsets the ranges are cut, so that a round has room for a piece of each partition.
+    """Ranges are cut at multiples of this number of offsets, so that a round has room for a piece of each partition.
 
-    It depends on nothing that changes while jobs work: whoever repeats a piece cuts it alike.
+    It depends on nothing that changes while jobs work, so every job cuts the same pieces.
     """
     fair = round_records // min(max(1, partitions_count), PARTITIONS_MOST)
     return max(1, min(PIECE_MOST, fair, slice_records or PIECE_MOST))
@@ -89,8 +89,8 @@ def cut(
 ) -> dict[TopicPartition, Slice]:
     """The next slices of the held partitions, in order: at most `most` offsets of all, and `slice_most` of each.
 
-    They are dealt out by what is left, in whole pieces, which end at multiples of `grid`. The offsets in `without` are
-    in none.
+    Each partition gets a share by what it has left, in whole pieces, which end at multiples of `grid`. The offsets in
+    `without` are in no slice.
     """
     left, pieces = {}, {}
     for tp in sorted(standing.keys() & held):
@@ -117,10 +117,10 @@ def _pieces(tp: TopicPartition, one: Range, grid: int) -> Iterator[Piece]:
 def deal(
     sizes: Mapping[TopicPartition, Sequence[int]], most: int, of_each: int | None = None
 ) -> dict[TopicPartition, int]:
-    """How many of its pieces, which have these sizes, each partition brings into a round: at most `most` in all.
+    """How many of its pieces each partition brings into a round, given their sizes: at most `most` offsets in all.
 
-    The next piece is always that of the partition which has brought the smallest part of its own, and of those the one
-    with the most left. So all go on, as far as there is room, and come to their ends together.
+    The next piece always comes from the partition that has brought the smallest share of its offsets; among equals,
+    from the partition with the most left. So all partitions make progress, as far as there is room, and end together.
     """
     totals = {tp: [0, *accumulate(each)] for tp, each in sizes.items()}
     numbers = dict.fromkeys(sizes, 0)

@@ -14,7 +14,7 @@ MOST_TASKS: Final = 1_000_000
 ONE_TO_ONE: Final = frozenset(
     {"MapPartitionsRDD", "MapPartitionsWithEvaluatorRDD", "PythonRDD", "PairwiseRDD", "SQLExecutionRDD"}
 )
-"""The RDDs of whose partitions each is made of the one of the same number."""
+"""The kinds of RDDs whose partitions are each made from the parent's partition of the same number."""
 
 
 class Stages:
@@ -26,13 +26,13 @@ class Stages:
 
     @property
     def ran_any(self) -> bool:
-        """Whether there was any job."""
+        """Whether any job has run."""
         return self._jobs_count() > self._first
 
     def readings_of(self, rdd_id: int) -> Counter[int] | None:
-        """How many tasks have succeeded, by their number, that read this RDD; `None` if Spark has forgotten some.
+        """How many tasks that read this RDD have succeeded, by task number; `None` if Spark has forgotten some.
 
-        One that went on after its job had failed is left out, as Spark adds nothing of what it counted.
+        A task that went on after its job had failed is left out, because Spark does not add its counts.
         """
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
 
@@ -54,7 +54,8 @@ class Stages:
     def are_by_partition(self, rdd_id: int) -> bool:
         """Whether each task that reads this RDD reads the one partition that has its number.
 
-        In between are only RDDs of the `ONE_TO_ONE`, each with one parent: no coalesced RDD, and no union.
+        That is so if between the two there are only RDDs of `ONE_TO_ONE`, each with one parent: no coalesced RDD, no
+        union.
         """
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
 
@@ -94,7 +95,7 @@ def _is_after(task: Any, ended: Any) -> bool:  # noqa: ANN401 (Java's)
 
 
 def _names(cluster: Any) -> dict[int, str]:  # noqa: ANN401 (Java's)
-    """What the RDDs of the operations in a cluster are called, by their ids."""
+    """The names of the RDDs in a cluster of Spark's operation graph, by id."""
     names = {node.id(): node.name() for node in _each(cluster.childNodes())}
     for inner in _each(cluster.childClusters()):
         names |= _names(inner)

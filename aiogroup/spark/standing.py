@@ -1,7 +1,7 @@
 """Finds the pending ranges: from the token in the group's commit, the progress of jobs, and the bounds of the logs.
 
 A service with `parallel_handoff` commits a token when it takes a partition over. If a group is behind and has no token,
-it is not known what is pending: that is reported, and never counts as "nothing is pending".
+it is unknown what is pending. That is reported, and never taken for "nothing is pending".
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Standing(dict[TopicPartition, "Pending"]):
 
     `lagging` are partitions with records that the group has not read, and without a token. `isolation_level` is the
     service's, or the stricter one that the caller named. `topic_ids` tell a topic from a later one of the same name.
-    `log_starts` are those of all partitions of the topics, whether anything of them is pending or not.
+    `log_starts` has all partitions of the topics, whether or not anything in them is pending.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class Standing(dict[TopicPartition, "Pending"]):
         self.log_starts: dict[TopicPartition, int] = {}
 
     def entries(self, done: Mapping[TopicPartition, tuple[str, Ranges]]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Entries of the second commit log that add these ranges, each done as in the token with this id.
+        """Entries of the second commit log that add these done ranges, each given with its token's id.
 
-        Where the token has another id by now, or is gone, there is none.
+        There is no entry for a partition whose token has another id by now, or is gone.
         """
         return {
             tp: self[tp].entry(ranges) for tp, (id_, ranges) in done.items() if tp in self and self[tp].token.id == id_
@@ -107,7 +107,7 @@ class Standing(dict[TopicPartition, "Pending"]):
 class Pending:
     """The pending ranges of one partition, and the bounds of its log under the isolation level.
 
-    `done` are the ranges that are done by the second commit log, of the token with the same id.
+    `done` are the ranges that the second commit log lists as done for the token with the same id.
     """
 
     place: LogId
@@ -141,7 +141,8 @@ class Pending:
         return count(self.readable)
 
     def entry(self, news: Ranges = ()) -> OffsetAndMetadata:
-        """All that is done of this token, `news` of it now, with the present instant: a job works on it.
+        """An entry with all done ranges of this token, including `news`, and the current time, which says that a job
+        works on it.
 
         The offset is only for tools that show lag.
         """
@@ -171,7 +172,7 @@ async def look_at_rest(access: Access) -> Standing:
 
 
 async def look(access: Access) -> Standing:
-    """Ask the brokers for every partition with a usable token, and for those that lag without one.
+    """Ask the brokers for every partition with a usable token, and for the partitions that lag without one.
 
     Raises:
         GroupNotFoundError: the cluster has no such group.
@@ -179,7 +180,7 @@ async def look(access: Access) -> Standing:
         ForeignTokenError: a token must not be obeyed.
         NotHandedOffError: the service reads its ranges itself.
         CatchupGroupError: the second commit log is another group's offsets.
-        IsolationLevelError: the service's is stricter than the one that the caller named.
+        IsolationLevelError: the service's level is stricter than the level that the caller named.
         GroupAuthorizationError, TopicAuthorizationError: the message says what to grant.
         KafkaTimeoutError: not done in `default_api_timeout_ms`.
         AiogroupError: no broker was reached, or it refused.
@@ -216,7 +217,7 @@ def _tokens(
 
 
 def _notes(access: Access, tokens: Mapping[TopicPartition, tuple[LogId, Token]]) -> dict[TopicPartition, HandOffNote]:
-    """The tokens' fields for jobs, if the ranges are left to jobs and this job's group is the one that is read."""
+    """The tokens' fields for jobs, if the ranges are left to jobs and the service reads this job's group."""
     notes = {tp: token.handoff for tp, (_, token) in tokens.items() if token.handoff is not None}
     if notes.keys() != tokens.keys():
         raise NotHandedOffError(tokens.keys() - notes.keys())
@@ -276,7 +277,7 @@ async def _committed(
 
 
 def _refuse(topics: Mapping[str, int]) -> None:
-    """Raise what the topics' codes say, if asking again does not change it."""
+    """Raise for topics whose error code is final."""
     for code, error in (
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationError),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, TopicGoneError),

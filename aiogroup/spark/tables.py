@@ -1,4 +1,4 @@
-"""Tables of Delta and Iceberg: what they hold by the marks of their commits, and appending with one."""
+"""Tables of Delta and Iceberg: reads the marks of their commits, and appends with a mark."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["DeltaTable", "IcebergTable", "Table", "provider_of", "table_of"]
 PROPERTY: Final = "aiogroup"
 """The property of an Iceberg snapshot."""
 COMMITS: Final = 10_000
-"""How many of a Delta table's last commits are looked at."""
+"""How many of a Delta table's last commits are read."""
 LATEST: Final = 20
-"""And at first, where the commits up to some are known."""
+"""How many are read first, if the earlier commits are known."""
 
 
 class Table(Protocol):
     """A table whose commits have marks."""
 
     def marks(self) -> list[Mark]:
-        """Those of what the table holds now."""
+        """The marks that hold for the table now."""
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
-        """One commit, of the records and the mark."""
+        """Append the records and the mark in one commit."""
 
 
 def table_of(spark: SparkSession, name: str) -> Table:
@@ -50,7 +50,7 @@ def table_of(spark: SparkSession, name: str) -> Table:
 
 
 def provider_of(spark: SparkSession, name: str) -> str:
-    """The format of the table, in small letters; "" if it has none.
+    """The format of the table in lower case; "" if it has none.
 
     Raises:
         TableError: there is no such table.
@@ -68,26 +68,27 @@ def provider_of(spark: SparkSession, name: str) -> str:
 
 
 class DeltaTable:
-    """A mark is a commit's user metadata. Its content is an application of Delta's (`txnAppId`): of two commits of the
-    same offsets that neither has seen the other's, Delta lets the first pass, and drops or refuses the second.
+    """A mark is a commit's user metadata. Its content id is also a `txnAppId` of Delta's: of two concurrent commits of
+    the same offsets Delta accepts the first, and drops or refuses the second.
     """
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark = spark
         self._name = name
-        self._known: tuple[Any, Mapping[int, Any]] = (None, {})  # the row of the last commit, and all of them
+        # the row of the last commit, and all commits by version
+        self._known: tuple[Any, Mapping[int, Any]] = (None, {})
 
     def marks(self) -> list[Mark]:
         last, commits = self._known
         rows = [] if last is None else self._history(LATEST)
-        if last not in rows:  # it is not known yet, or is another table now, or has had many commits since
+        if last not in rows:  # this is the first look, or it is another table now, or has many new commits
             rows, commits = self._history(COMMITS), {}
         news = {row.version: (row.operation, row.operationParameters, row.userMetadata) for row in rows}
         self._known = (rows[0], {**commits, **news})
         return _read(self._name, lambda: of_delta(self._known[1]))
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
-        # A table that was restored has forgotten what it held, and Delta still knows the application.
+        # A restored table no longer holds the records, but Delta still knows the `txnAppId`: hence a higher version.
         former = (Mark.read_text(text) for _, _, text in self._known[1].values())
         before = sum(each is not None and each.content_id == mark.content_id for each in former)
         options = {"userMetadata": mark.text, "txnAppId": mark.content_id, "txnVersion": str(before + 1)}
@@ -108,7 +109,7 @@ class IcebergTable:
         self._name = name
 
     def marks(self) -> list[Mark]:
-        self._spark.sql(f"REFRESH TABLE {self._name}")  # the catalog may keep a table for a while
+        self._spark.sql(f"REFRESH TABLE {self._name}")  # the catalog may cache a table
         heads = self._spark.sql(f"SELECT snapshot_id FROM {self._name}.refs WHERE name = 'main'").collect()  # noqa: S608 (as SQL names it)
         told = f"SELECT snapshot_id, parent_id, summary['{PROPERTY}'] FROM {self._name}.snapshots"  # noqa: S608
         snapshots = {number: (parent, text) for number, parent, text in self._spark.sql(told).collect()}

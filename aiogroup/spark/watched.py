@@ -1,4 +1,4 @@
-"""What is read as a DataFrame, and whether the application has read all of it: what the two kinds of sessions share."""
+"""A DataFrame of pieces, and whether the application has read all of it: the part that both kinds of sessions share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NO_ACTION: Final = "process returned without an action on its DataFrame: write i
 
 
 class Watched(ABC):
-    """What is read as a DataFrame, `frame`, and what the actions that run inside `with watched:` read of it.
+    """Pieces as a DataFrame, `frame`, and how much of it the actions inside `with watched:` read.
 
-    With `keep`, the name of a storage level, the records are read once, kept by Spark, and counted before.
+    With `keep`, the name of a storage level, the records are read once, kept by Spark, and counted beforehand.
 
     Raises:
         IncompleteError: there are more records than offsets.
@@ -41,12 +41,12 @@ class Watched(ABC):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
 
     def forget(self) -> None:
-        """Spark need not keep the records any more."""
+        """Let Spark drop the records."""
         if self._level is not None:
             self._reading.raw.unpersist()
 
     def kept(self) -> Counted | None:
-        """The count of the records that are kept, which are read now; `None` without `keep`."""
+        """Read the records to keep, and count them; `None` without `keep`."""
         if self._level is None:
             return None
         self._reading.raw.persist(self._level)
@@ -56,8 +56,8 @@ class Watched(ABC):
     def count(self, kept: Counted | None) -> Counted:
         """The count, once the records are processed. `kept` is what `kept()` gave.
 
-        What counts is that one action has read each record of the DataFrame, whatever else was run. More than there are
-        is no fault: Spark reads again what a lost executor had.
+        One action must have read each record of the DataFrame, whatever else was run. To read more than there are is no
+        fault: Spark reads again what a lost executor had.
 
         Raises:
             NotProcessedError: nothing was run on the DataFrame, or no action read all of it.

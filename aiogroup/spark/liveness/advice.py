@@ -1,8 +1,8 @@
-"""Advice: for each setting of a group the value that its log speaks for, what that rests on, and when it says nothing.
+"""Advice: the value that a group's log supports for each setting, and on what that rests, or what is missing.
 
-Each rule is one function; docs/time-outs.md has them in words. A rule proposes a value of the grid only where the log
-shows needless rebalances that it spares, or real failures that it would have noticed in half the time. Everything else
-is kept: a time-out is not made shorter for its own sake.
+Each rule is one function; docs/time-outs.md has them in words. A rule proposes a value of the grid only if the log
+shows needless rebalances that the value would have avoided, or real failures that it would have noticed in half the
+time. Everything else is kept: a time-out is not made shorter for its own sake.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAMES: Final = "group_instance_id"
 REGISTRATION: Final = "registration_timeout_ms"
 TOO_LONG: Final = "too many absences are longer than the 30 minutes that a broker allows"
 HEAD_DELAY_MS: Final = 1_000
-"""A backlog that is read in this time needs no second lane."""
+"""A backlog that is read in this time needs no catch-up lane."""
 ADVISED: Final = (
     "session_timeout_ms",
     "heartbeat_interval_ms",
@@ -57,10 +57,10 @@ ADVISED: Final = (
 class Proposal(NamedTuple):
     """The advice about one setting. `verdict` is change, keep, or not enough; `why` has the reason, or what is missing.
 
-    `proposed` is `None` where there is not enough, and for `group_instance_id`, of which each member needs its own.
-    `rebalances` are those that the setting caused, at least and at most, and no more than there were. `gained` is how
-    many rebalances fewer there would have been, at least and at most; `sooner_ms` how much sooner all failures together
-    would have been noticed (negative: later).
+    `proposed` is `None` if there is not enough, and for `group_instance_id`, since each member needs its own.
+    `rebalances` is the least and the greatest number that the setting caused, never more than there were. `gained` is
+    the least and the greatest number of rebalances that the proposal would have avoided. `sooner_ms` is how much sooner
+    all failures together would have been noticed (negative: later).
     """
 
     group: str
@@ -79,7 +79,7 @@ class Proposal(NamedTuple):
 
 
 class Enough(NamedTuple):
-    """How many observations a setting's advice needs at least, and how long a log."""
+    """The least number of observations that a setting's advice needs, and the least length of the log."""
 
     observations_count: int = 30
     span_ms: int = DAY_MS
@@ -97,12 +97,12 @@ class Findings(NamedTuple):
     proposals: list[Proposal]
 
     def without_lives(self) -> Findings:
-        """The same without what only the rules need, which is most of it."""
+        """The same without the data that only the rules need, which is most of it."""
         return self._replace(story=self.story._replace(lives=()))
 
 
 class _Seen(NamedTuple):
-    """What the rules look at. `settled` has the settings in force, with the proposals so far."""
+    """The input of the rules. `settled` has the settings in force, replaced by the proposals so far."""
 
     story: Story
     histograms: Mapping[str, Histogram]
@@ -142,7 +142,7 @@ def findings_of(
     settings: Mapping[str, int | None] | None = None,
     enough: Enough = ENOUGH,
 ) -> Findings:
-    """The curves and the advice for one group. `settings` are in the place of those that its samples tell."""
+    """The curves and the advice for one group. `settings` override the settings in its samples."""
     current = _current(story, settings)
     counterfactuals = counterfactuals_of(story, histograms, current)
     seen = _Seen(story, histograms, dict(current), {(each.setting, each.value): each for each in counterfactuals})
@@ -179,7 +179,9 @@ def _advise(setting: str, seen: _Seen, current: Current, enough: Enough) -> Prop
 
 
 def _names(seen: _Seen, enough: Enough) -> Proposal:
-    """Static names: the proposal has no value, and no curve. With them `registration_timeout_ms` counts, too."""
+    """The proposal to use static names, which has no value and no curve. With static names `registration_timeout_ms`
+    matters too.
+    """
     story, restarts, there_were = seen.story, restarts_of(seen.story), caused_by(seen.story, NAMES)
     verdict, why, gained = "keep", "no restart without a static name cost a rebalance", (0, 0)
     if missing := _missing(NAMES, story, len(restarts), enough, is_named=True):
@@ -197,7 +199,7 @@ def _names(seen: _Seen, enough: Enough) -> Proposal:
 
 
 def _covering(absences: Sequence[int]) -> int | None:
-    """The smallest time of the grid that is enough for most absences."""
+    """The smallest time of the grid that covers enough absences (`SPARED_PART`)."""
     wanted = SPARED_PART * len(absences)
     return next((each for each in GRIDS[REGISTRATION] if sum(away <= each for away in absences) >= wanted), None)
 
@@ -240,9 +242,9 @@ def _missing(setting: str, story: Story, count: int, enough: Enough, *, is_named
 
 
 def _refusal(setting: str, value: int, seen: _Seen) -> str:
-    """What the consumer says to the settings with this proposal, and those before it; "" if it takes them."""
+    """The consumer's error for the settings with this proposal and the earlier ones; "" if it accepts them."""
     settings = {name: each for name, each in seen.settled.items() if each is not None} | {setting: value}
-    if setting == "session_timeout_ms":  # the rule of the heartbeat interval, which follows, keeps up with it
+    if setting == "session_timeout_ms":  # the rule for the heartbeat interval runs later and adapts to it
         settings["heartbeat_interval_ms"] = min(seen.number("heartbeat_interval_ms") or value // 3, value // 3)
     name = {NAMES: "a-name"} if seen.is_named else {}
     try:
@@ -255,7 +257,7 @@ def _refusal(setting: str, value: int, seen: _Seen) -> str:
 
 
 def _sparing(setting: str, histogram: Histogram, now: int) -> int | None:
-    """The smallest value of the grid that spares enough of what was longer than `now`."""
+    """The smallest value of the grid that covers enough of the gaps that were longer than `now`."""
     most = above(histogram, now)[1]
     return next(
         (
@@ -268,7 +270,7 @@ def _sparing(setting: str, histogram: Histogram, now: int) -> int | None:
 
 
 def _shorter(setting: str, longest_ms: float, now: int) -> int | None:
-    """The smallest value of the grid with a margin above all gaps, if it is half of the present one or less."""
+    """The smallest value of the grid with a margin above all gaps, if it is at most half of the present value."""
     return next((each for each in GRIDS[setting] if each >= MARGIN * longest_ms and 2 * each <= now), None)
 
 
@@ -320,7 +322,7 @@ def _poll(seen: _Seen) -> Said:
 
 
 def _fewer_records(seen: _Seen) -> int | None:
-    """The most records of which a batch fits twice into the poll interval, if batches are what takes too long."""
+    """The largest batch that would fit twice into the poll interval, if batches are what takes too long."""
     slowest, records = worst_of(seen.histograms), seen.histogram("record_ms")
     now = seen.settled.get("max_poll_records")
     if slowest is None or greatest(records) > seen.interval_ms or above(seen.histogram("request_gap_ms"), 0)[1] == 0:
@@ -359,7 +361,7 @@ def _registration(seen: _Seen) -> Said:
 
 
 def _away(seen: _Seen) -> list[int]:
-    """How long those were away who have a static name, or who are the first to get one."""
+    """The absences of static members, or, if the group has none, of the members that would get a static name."""
     return absences_of(seen.story) if seen.story.is_static else restarts_of(seen.story)
 
 

@@ -1,4 +1,4 @@
-"""Histograms of fixed buckets, as the samples of the event log have them: what can be said of them is an interval.
+"""Histograms of fixed buckets, as in the samples of the event log. Every answer about them is an interval.
 
 Bucket `i` counts the values above 2 ** ((i - 1) / 4) and up to 2 ** (i / 4); the buckets up to 0 begin at 0. So a value
 is known to a factor of 1.19. A sample with many values has only every 2nd, 4th, ... bucket (its `bucket_step`), each
@@ -17,11 +17,11 @@ __all__ = ["BUCKET", "Bucket", "Histogram", "Interval", "above", "edges", "great
 
 
 BUCKET: Final = "^[0-9]{1,3}$"
-"""The text of a bucket: no value of a millisecond clock is in a later one."""
+"""The text of a bucket's number. Three digits are enough for every value of a millisecond clock."""
 
 
 class Bucket(NamedTuple):
-    """A bucket, and how many buckets are one in its sample."""
+    """A bucket, and the `bucket_step` of its sample."""
 
     number: int
     step: int = 1
@@ -30,11 +30,11 @@ class Bucket(NamedTuple):
 Histogram: TypeAlias = Mapping[Bucket, int]
 """The count of each bucket."""
 Interval: TypeAlias = tuple[int, int]
-"""The least and the greatest number that the data allow."""
+"""The least and the greatest number that the data allow for."""
 
 
 def edges(bucket: Bucket) -> tuple[float, float]:
-    """The value that all in the bucket are above, and the greatest that may be in it."""
+    """The bucket's lower bound, which is exclusive, and its upper bound, which is inclusive."""
     return bounds_of(bucket.number, bucket.step)
 
 

@@ -27,7 +27,7 @@ MIDNIGHT: Final = (0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments, checked before anything is begun. `source` are those of `read_events`."""
+    """The arguments, checked before anything is begun. `source` holds the arguments of `read_events`."""
 
     source: Mapping[str, Any]
     to: str | None
@@ -109,7 +109,7 @@ def _instant(text: str | None, name: str) -> datetime | None:
 def run(given: Given, say: Callable[[str], None], tell: Callable[[object], None]) -> int:
     """Analyse the log, write what is asked for, and say the advice. Returns the exit code."""
     if given.master is None or given.master.startswith("local"):
-        # Rows are made into DataFrames by Python, which must be this one and not the first in PATH.
+        # Spark's workers turn rows into DataFrames in Python: it must be this Python, not the first one in PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = make_session(given.master, name="aiogroup liveness", **given.session)
     try:

@@ -1,8 +1,8 @@
-"""Counterfactuals: what each value of a setting would have meant for what the log tells. Pure.
+"""Counterfactuals: what each value of a setting would have changed in the logged window. Pure.
 
-A value that is too small costs needless rebalances; one that is too great costs time: a crash is noticed late, a hung
-handler holds its partitions, newcomers wait. Both are told for each value of a grid. What rests on histograms is an
-interval, by the edges of the buckets.
+A value that is too small costs needless rebalances. A value that is too great costs time: a crash is noticed late, a
+hung handler holds its partitions, newcomers wait. Both costs are computed for each value of a grid. A number that comes
+from histograms is an interval between edges of buckets.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = [
 Current: TypeAlias = Mapping[str, int | None]
 """The settings in force."""
 Curve: TypeAlias = Callable[[int], tuple[Interval, int]]
-"""Of a value: how many needless rebalances, at least and at most, and the time that it costs."""
+"""For a value: the least and the greatest number of needless rebalances, and the time that it costs."""
 
 P999: Final = 0.999
 EXPANSION: Final = "expansion_timeout_ms"
 SCALE_UP_MS: Final = 240_000
-"""Newcomers further apart than this are of two scale-ups: no `expansion_timeout_ms` is longer."""
+"""Newcomers further apart than this belong to two scale-ups: no `expansion_timeout_ms` is longer."""
 SECOND: Final = 1_000
 GRIDS: Final[dict[str, tuple[int, ...]]] = {
     "session_timeout_ms": tuple(SECOND * each for each in (6, 10, 15, 20, 30, 45, 60, 90, 120)),
@@ -53,11 +53,12 @@ GRIDS: Final[dict[str, tuple[int, ...]]] = {
 class Counterfactual(NamedTuple):
     """What one value would have meant in the window.
 
-    Rebalances are those that the setting alone causes; with the value in force, or a calmer one, no more than there
-    were of such causes: several members may be the reason for one. `standstill` is partition-milliseconds, by the
-    median of the group's rebalances. `late_ms` is what the setting costs on its other side, added up: until crashes
-    were noticed, hung handlers' or lost members' partitions were given away, newcomers had work, a backlog no longer
-    held up the head. `observations_count` is what it rests on.
+    Only rebalances that this setting causes count. For the value in force and calmer ones the number is limited by how
+    many such rebalances there were, since one rebalance may be due to several members. `standstill` is in
+    partition-milliseconds, computed from the median of the group's rebalances. `late_ms` is the total cost on the other
+    side: the time until crashes were noticed, until the partitions of hung handlers or lost members were given away,
+    until newcomers had work, or until a backlog no longer held up the head. `observations_count` is the number of
+    observations behind it.
     """
 
     group: str
@@ -73,7 +74,7 @@ class Counterfactual(NamedTuple):
 
 
 def counterfactuals_of(story: Story, histograms: Mapping[str, Histogram], current: Current) -> list[Counterfactual]:
-    """The curves of all settings that the log says something about, by setting and value."""
+    """The curves of all settings for which the log has data, by setting and value."""
     curves = {
         "session_timeout_ms": (_session(story, histograms, current), size(histograms.get("heartbeat_gap_ms", {}))),
         "max_poll_interval_ms": (_poll(story, histograms, current), size(histograms.get("request_gap_ms", {}))),
@@ -113,10 +114,11 @@ def caused_by(story: Story, setting: str) -> int:
 
 
 def _rebalances(story: Story, removals: Interval, in_force: Interval | None, setting: str) -> Interval:
-    """How many rebalances so many removals are; `in_force` are those of the value in force where that is calmer.
+    """The number of rebalances that `removals` cause. `in_force` has the removals of the value in force, if that value
+    is the calmer one.
 
-    A member that is removed comes back, and the group rebalances for both; or all are removed at once, and the group
-    rebalances once. Of those that there were the causes are known.
+    At most each removal causes two rebalances, as the member comes back. At least one rebalance removes all members at
+    once. For the value in force the number is known, since each rebalance has a known cause.
     """
     fitting, members = caused_by(story, setting), max((each.members_count for each in story.rebalances), default=1)
     least, most = -(-removals[0] // members), 2 * removals[1]
@@ -130,7 +132,7 @@ def _rebalances(story: Story, removals: Interval, in_force: Interval | None, set
 
 
 def _told_value(story: Story, setting: str, current: Current) -> int:
-    """The value that was in force when the log was written; that of `current` may have been given in its place."""
+    """The value that was in force when the log was written. `current` may override it."""
     told = story.settings[SETTINGS.index(setting)] if story.settings is not None else current.get(setting)
     return told or 0
 
@@ -138,7 +140,7 @@ def _told_value(story: Story, setting: str, current: Current) -> int:
 def _timeout(
     story: Story, setting: str, removals: Callable[[int], Interval], in_force: int
 ) -> Callable[[int], Interval]:
-    """The curve of a time-out by how many removals each value means."""
+    """The curve of a time-out, from the number of removals at each value."""
     then = removals(in_force)
     return lambda value: _rebalances(story, removals(value), then if value <= in_force else None, setting)
 
@@ -161,7 +163,7 @@ def _poll(story: Story, histograms: Mapping[str, Histogram], current: Current) -
 
 
 def worst_of(histograms: Mapping[str, Histogram]) -> tuple[float, float] | None:
-    """The time that a record takes, at the 99.9th percentile, as an interval."""
+    """The 99.9th percentile of the time that a record takes, as an interval."""
     return quantile(histograms.get("record_ms", {}), P999)
 
 
@@ -183,12 +185,12 @@ def _records(story: Story, histograms: Mapping[str, Histogram], current: Current
 
 
 def absences_of(story: Story) -> list[int]:
-    """How long each static name was without a process that came back, shortest first."""
+    """How long each static name was absent before it came back, shortest first."""
     return sorted(each.duration_ms for each in story.of("static_absence") if each.duration_ms is not None)
 
 
 def restarts_of(story: Story) -> list[int]:
-    """How long each member without a static name was away that another one followed, shortest first."""
+    """For each restart without a static name, the time until the successor joined, shortest first."""
     return sorted(each.duration_ms for each in story.of("restart") if each.duration_ms is not None)
 
 
@@ -241,7 +243,7 @@ def _expansion(story: Story, current: Current) -> Curve:
                 if not ends or at_ms > ends[-1]:
                     ends.append(at_ms + value)
                 idle_ms += ends[-1] - at_ms
-            # Those who come during a rebalance are in it already, however short the time-out.
+            # Newcomers that join during a rebalance take part in it, however short the time-out is.
             rounds += min(len(ends), len({generation for _, generation in newcomers}))
         if value >= in_force:
             rounds = min(rounds, fitting)
@@ -251,7 +253,7 @@ def _expansion(story: Story, current: Current) -> Curve:
 
 
 def _backlog(story: Story) -> Curve:
-    """Partitions that would not have got a second lane hold up the head for their whole backlog."""
+    """A partition that would not have got a catch-up lane holds up the head for its whole backlog."""
     done = [(each.amount or 0, each.duration_ms) for each in story.of("catch_up") if each.duration_ms]
 
     def curve(value: int) -> tuple[Interval, int]:

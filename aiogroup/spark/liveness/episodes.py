@@ -13,23 +13,26 @@ __all__ = ["DAY_MS", "GENERIC", "Episode", "Rebalance", "Story", "story_of"]
 
 DAY_MS: Final = 86_400_000
 GENERIC: Final = "the group rebalances"
-"""How the reason of a member that only followed the others begins, in a log without the field `reason`."""
+"""In a log without the field `reason`: how the text begins if a member only followed the others."""
 BLOCKED_PART: Final = 2
-"""A loop that was blocked, or a process that stood still, for half of the session, as `session_endangered` counts."""
+"""A blocked loop or a paused process counts as the cause from half of the session on, as for `session_endangered`."""
 LEAVING: Final = {"stop": "left", "silence": "crashed", "fenced": "failed", "failed": "failed"}
 RANK: Final = (
     "poll_interval_exceeded", "process_paused", "loop_blocked", "session_expired", "crashed", "failed", "left",
     "rejoined", "returned", "joined", "asked", "unknown",
 )  # fmt: skip
-"""Of several causes the first of these is named: a member that goes makes the others wait, a newcomer only joins."""
+"""If a rebalance has several causes, the first of these is named: a member that goes makes the others wait, a newcomer
+only joins.
+"""
 
 
 class Episode(NamedTuple):
     """One thing that one member lived through, on the corrected clock; without an end it lasted to the log's end.
 
     Kinds: life, poll_interval_exceeded, loop_blocked, process_paused, silent_coordinator, static_absence, restart,
-    catch_up, clock_skew. A restart is of a member without a static name that stopped, and `cause` is its successor.
-    `amount` is a catch-up's backlog in records, the interval that was exceeded, or of a skew its generations.
+    catch_up, clock_skew. For a restart, which is the stop of a member without a static name, `cause` is its successor.
+    `amount` is the backlog of a catch-up in records, the interval that was exceeded, or the number of generations
+    behind a skew.
     """
 
     group: str
@@ -45,11 +48,12 @@ class Episode(NamedTuple):
 
 
 class Rebalance(NamedTuple):
-    """A rebalance of the group. `standstill_ms` adds up, for each partition, how long its member was without it.
+    """A rebalance of the group. `standstill_ms` is the sum, over all partitions, of the time without a member.
 
-    It counts from the hand-over to the assignment; a cooperative member reads meanwhile what it keeps, so that for it
-    the number is a bound. `last_member` joined last, and `waited_ms` is how long each waited for its application.
-    `setting` is the one that could have spared it; "" where none could, since the group had to know.
+    It counts from the hand-over to the assignment. A cooperative member goes on reading the partitions that it keeps,
+    so for it the number is an upper bound. `last_member` joined last, and `waited_ms` is how long each member waited
+    for its application. `setting` is the setting that could have avoided the rebalance; "" if none could, since the
+    group had to know.
     """
 
     group: str
@@ -70,7 +74,7 @@ class Rebalance(NamedTuple):
 
 
 class Story(NamedTuple):
-    """All that is known of one group: what advice rests on, beside the histograms."""
+    """All that is known of one group. Advice rests on this and on the histograms."""
 
     group: str
     started_at_ms: int
@@ -91,7 +95,7 @@ class Story(NamedTuple):
 
 
 def story_of(group: str, stretches: Iterable[Stretch]) -> Story:
-    """Join what the members of a group told; the order of the stretches does not matter."""
+    """Join the stretches of a group's members. Their order does not matter."""
     told = _filled(sorted(stretches, key=lambda each: each.place))
     skews = skews_of(told)
     log_end_ms = end_of([each._replace(last_at_ms=each.last_at_ms - _ahead(each.host, skews)) for each in told])
@@ -119,7 +123,7 @@ def story_of(group: str, stretches: Iterable[Stretch]) -> Story:
 
 
 def _filled(told: Sequence[Stretch]) -> list[Stretch]:
-    """With the static name in all stretches of a life, and the settings of the last sample before."""
+    """Fill in the static name in all stretches of a life, and the settings of the last sample before each stretch."""
     names = {(each.member, each.life): each.instance_id for each in told if each.instance_id}
     filled: list[Stretch] = []
     for each in told:
@@ -172,7 +176,7 @@ def _of_life(group: str, life: Life, skews: Mapping[str, Skew]) -> Iterator[Epis
 
 
 def _is_of_a_pause(blocked: Incident, incidents: Iterable[Incident]) -> bool:
-    """Whether the loop was late because the whole process stood still, which is told just before."""
+    """Whether the loop was late because the whole process was paused. The event about the pause comes just before."""
     since_ms = blocked.at_ms - (blocked.amount or 0)
     return any(
         each.event == "process_stood_still" and each.seq < blocked.seq and since_ms <= each.at_ms <= blocked.at_ms
@@ -194,7 +198,9 @@ def _episode(
 
 
 def _absences(group: str, lives: Iterable[Life]) -> Iterator[Episode]:
-    """From the last time that the coordinator heard of a static name's process to the first of the next one's."""
+    """From the last time that the coordinator heard of a static name's process to the first time that it heard of the
+    next process.
+    """
     named: dict[str, list[Life]] = {}
     for life in lives:
         if life.instance_id is not None:
@@ -223,7 +229,9 @@ def _told_skew(group: str, skew: Skew, log_end_ms: int) -> Episode:
 
 
 class _Sparing(NamedTuple):
-    """What settings could have spared: lives under a static name that came back, and those that a name would join."""
+    """The lives whose rebalances a setting could have avoided: under a static name that came back, or before and after
+    a restart without a name.
+    """
 
     came_back: frozenset[tuple[str, int]]
     replaced: frozenset[tuple[str, int]]
@@ -239,7 +247,7 @@ class _Sparing(NamedTuple):
         return cls(came_back, frozenset(old.key for old, _ in restarts), frozenset(new.key for _, new in restarts))
 
     def setting(self, cause: str, life: Life, *, is_back: bool) -> str:
-        """The setting by which a rebalance of this cause could have been spared. `is_back`: the member was again."""
+        """The setting that could have avoided a rebalance of this cause. `is_back`: the member came back."""
         is_static = life.instance_id is not None
         match cause:
             case "poll_interval_exceeded":
@@ -260,7 +268,7 @@ class _Sparing(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """One reason for a rebalance. `removal` is why a member had been removed that came back."""
+    """One reason for a rebalance. For a member that came back, `removal` is why it had been removed."""
 
     rank: int
     at_ms: int
@@ -304,7 +312,7 @@ def _rebalances(group: str, generations: Iterable[Sequence[View]], sparing: _Spa
 
 
 def _why(views: Iterable[View]) -> str:
-    """The reason that the first member gave which did not only follow the others."""
+    """The reason of the first member that did not only follow the others."""
     ordered = sorted(views, key=lambda view: (view.started_at_ms, view.life.key))
     told = [view.stretch for view in ordered if view.stretch.why is not None]
     first = next((each for each in told if not _only_followed(each)), told[0] if told else None)
@@ -316,7 +324,7 @@ def _only_followed(stretch: Stretch) -> bool:
 
 
 def _cause(views: Sequence[View], before: Sequence[View], known: set[str], sparing: _Sparing) -> tuple[str, str, str]:
-    """The cause, the member that it is about, and the setting that could have spared it."""
+    """The cause, the member that it is about, and the setting that could have avoided it."""
     present, earlier = {view.life.key for view in views}, {view.life.key for view in before}
     completed = max(view.completed_at_ms for view in views)
     found = [_departure(view, completed) for view in before if view.life.key not in present]
@@ -346,7 +354,7 @@ def _cause(views: Sequence[View], before: Sequence[View], known: set[str], spari
 
 
 def _departure(view: View, completed_ms: int) -> _Found:
-    """Why a member of the generation before is not in this one."""
+    """Why a member of the previous generation is not in this one."""
     life, turn = view.life, view.stretch.turn
     following = next((each for each in life.stretches if each.turn == turn + 1), None)
     removal = None if following is None else _removal(following)
@@ -372,7 +380,7 @@ def _removal(stretch: Stretch) -> str | None:
 
 
 def _expiry(stretch: Stretch) -> str:
-    """Whether a member was removed because its process stood still, or because its own loop was blocked."""
+    """Why a member's session expired: its process was paused, its loop was blocked, or neither is known."""
     session = stretch.settings[0] if stretch.settings else None
     incidents = stretch.incidents
     blocked = [each for each in incidents if each.event == "event_loop_blocked" and not _is_of_a_pause(each, incidents)]

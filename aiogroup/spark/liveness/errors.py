@@ -1,4 +1,4 @@
-"""The error of events that cannot be read, and what Spark says of the reason."""
+"""The error for events that cannot be read, and Spark's reason for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class EventsError(DrainError):
 
 
 def first_line(error: BaseException) -> str:
-    """What Spark says of an error; of one that it did not translate, the last cause that Java names."""
+    """Spark's message for an error; for an error that Spark did not translate, Java's last cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     told = re.sub(r"^(?:[a-z]\w*\.)+\w+: ", "", causes[-1]) if causes else (lines or [type(error).__name__])[0]

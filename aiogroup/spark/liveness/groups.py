@@ -1,8 +1,8 @@
 """The members of one group, joined from the stretches of all of them, with the clocks of their hosts corrected.
 
-The clocks of hosts differ. Members of one generation get it by the same answer of the coordinator, to within the time
-that a message takes: the difference of their clocks at that moment, over all generations that two hosts share, tells
-how far the clocks are apart. All instants below are corrected by that.
+The clocks of hosts differ. The coordinator sends a generation to all its members at once, to within the time that a
+message takes. So the difference of their clocks at that moment, over all generations that two hosts share, tells how
+far the clocks are apart. All instants below are corrected by that.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from aiogroup.spark.liveness.stretches import SETTINGS, SILENCE_MS, Stretch
 __all__ = ["Life", "Skew", "View", "end_of", "generations_of", "lives_of", "restarts_of", "skews_of"]
 
 SAME_GENERATION_MS: Final = 3_600_000
-"""A group that was empty for days counts its generations from 1 again: views that are further apart are of two."""
+"""A group that was empty for days counts its generations from 1 again. So views of one number that are further apart
+than this are of two generations.
+"""
 
 
 RESTART_MS: Final = 600_000
-"""A member that begins so long after another one stopped may be in its place."""
+"""A member that begins within this time after another one stopped may be its replacement."""
 SURGE_MS: Final = 120_000
-"""A rolling deploy often starts the new process before it stops the old one, so long before at most."""
+"""A rolling deploy often starts the new process before it stops the old one, at most this long before."""
 
 
 class Skew(NamedTuple):
@@ -37,7 +39,7 @@ class Skew(NamedTuple):
 
 
 class Life(NamedTuple):
-    """A member from its first line to its last, or until it failed: what it did afterwards was outside of the group.
+    """A member from its first line to its last, or until it failed, since a failed member is no longer in the group.
 
     `end` is stop, fenced, failed, silence, or open at the log's end.
     """
@@ -59,17 +61,17 @@ class Life(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The static name, which outlives a process; a dynamic member's own."""
+        """The static name, which outlives a process; for a dynamic member, a name of this life."""
         return self.instance_id or f"{self.member}#{self.life}"
 
     @property
     def gone_at_ms(self) -> int:
-        """When the coordinator last heard of it, as far as its log knows."""
+        """When the coordinator last heard of the member, as far as the member's log knows."""
         return self.last_at_ms if self.heard_last_ms is None else self.heard_last_ms
 
     @property
     def back_at_ms(self) -> int:
-        """When the coordinator first heard of it."""
+        """When the coordinator first heard of the member, as far as the member's log knows."""
         return self.first_at_ms if self.heard_first_ms is None else self.heard_first_ms
 
     @property
@@ -99,12 +101,14 @@ class View(NamedTuple):
 
 
 def end_of(stretches: Iterable[Stretch]) -> int:
-    """The last instant of which the group's log tells."""
+    """The last instant in the group's log."""
     return max(each.last_at_ms for each in stretches)
 
 
 def skews_of(stretches: Sequence[Stretch]) -> dict[str, Skew]:
-    """The clock of each host against the middle of the hosts that saw the same generations, where there are such."""
+    """The clock of each host relative to the median of the hosts that saw the same generations. A host that shares no
+    generation is left out.
+    """
     differences: dict[str, list[int]] = defaultdict(list)
     for views in _same_generation(stretches):
         at = {host: median_low([_answered_at(each) for each in own]) for host, own in _by_host(views).items()}
@@ -195,8 +199,8 @@ def _life(own: Sequence[Stretch], skew: Skew | None, log_end_ms: int) -> Life:
 
 
 def restarts_of(lives: Sequence[Life]) -> list[tuple[Life, Life]]:
-    """Members without a static name that stopped, each with the one that began in its place: one of the same client id
-    if there is one, and the first after it stopped, rather than one that began before.
+    """Members without a static name that stopped, each with its replacement. Preferred is a member with the same client
+    id, then one that began after the stop, then the one closest in time.
     """
     newcomers = [life for life in lives if life.instance_id is None]
     begins = [life.first_at_ms for life in newcomers]

@@ -1,8 +1,8 @@
 """The job: folds the lines of a fleet's event log with Spark, and applies the rules to the result.
 
-Every line goes through one shuffle by its member, never by its group, so that one great group is as fast as many small
-ones. Stretches and merged histograms, a row for each rebalance of a member and for each bucket of a group, come to the
-driver group by group; lines never do. What is done with them there is what the reference does.
+Every line goes through one shuffle, by its member and never by its group, so that one large group is as fast as many
+small ones. The driver gets no lines. It gets, group by group, the stretches (a row for each rebalance of a member) and
+the merged histograms (a row for each bucket). From there on it runs the same code as the reference.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ ORDER: Final = ("at_ms", "seq", "mono_ms", "event")
 TOLD: Final = (
     "rebalance_started", "member_moved", "rebalance_waiting_for_application", "rebalance_completed", "member_failed",
 )  # fmt: skip
-"""The events of which more than their time goes into a stretch, beside incidents and samples."""
+"""The events that give a stretch more than their time, besides incidents and samples."""
 
 
 class Damaged(NamedTuple):
-    """A file of which something is not in the advice: `why` says what is wrong with it as a whole, or is "", and
-    `corrupt_count` how many of its lines were no events.
+    """A file that is not completely in the advice. `why` says what is wrong with the file as a whole, or is "".
+    `corrupt_count` is how many of its lines were no events.
     """
 
     file: str
@@ -71,11 +71,11 @@ class Advice:
 def advise(events: DataFrame, settings: Mapping[str, int | None] | None = None, *, enough: Enough = ENOUGH) -> Advice:
     """Fold the events and apply the rules of docs/time-outs.md to each group.
 
-    `events` are those of `read_events`. `settings` are in the place of those that the samples tell, for every group.
-    `enough` is what a proposal rests on at least: less for a rehearsal, which is shorter than a day.
+    `events` come from `read_events`. `settings` override the settings in the samples, for every group. `enough` is the
+    least that a proposal may rest on: use less for a rehearsal, which is shorter than a day.
 
     Raises:
-        EventsError: the events could not be read to the end, such as when a file was deleted meanwhile.
+        EventsError: the events could not be read to the end, for example because a file was deleted meanwhile.
     """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
     from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
@@ -107,16 +107,16 @@ def _advise(events: DataFrame, settings: Mapping[str, int | None] | None, enough
 
 
 def _in_turn(rows: DataFrame) -> Iterator[Row]:
-    """The rows of one group after those of another, one part after another: the driver never holds more than one group,
-    and the next part.
+    """The rows group by group, one Spark partition after another: the driver never holds more than one group, and the
+    next partition.
 
-    Sorted as a whole they would be computed twice: once to find out where the parts begin.
+    A global sort would compute the rows twice, first to find out where its partitions begin.
     """
     return rows.repartition("group").sortWithinPartitions("group").toLocalIterator(prefetchPartitions=True)
 
 
 def stretch_rows(events: DataFrame) -> DataFrame:
-    """One row for each stretch, with the fields of `Stretch`, and rows without a group: of bad lines and files."""
+    """One row for each stretch, with the fields of `Stretch`, and rows without a group for bad lines and files."""
     from pyspark.sql import Window  # noqa: PLC0415 (an extra)
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
@@ -127,7 +127,9 @@ def stretch_rows(events: DataFrame) -> DataFrame:
 
 
 def _place() -> list[Column]:
-    """Whose line it is, and where it stands among those. What is no event is nobody's, whatever could be read of it."""
+    """The member of a line, and the line's place among the member's lines. A line that is no event has no group,
+    whatever could be read from it.
+    """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
     group = F.when(F.col(CORRUPT).isNull() & (F.col("group") != ""), F.col("group")).alias("group")
@@ -137,7 +139,9 @@ def _place() -> list[Column]:
 
 
 def _needed() -> list[Column]:
-    """What of a line goes into its stretch, in few columns which most lines leave empty: lines are moved and sorted."""
+    """The parts of a line that go into its stretch. They are few columns, mostly empty, because lines are shuffled and
+    sorted.
+    """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
     event, is_sample = F.col("event"), F.col("event") == "sample"
@@ -165,7 +169,7 @@ def _needed() -> list[Column]:
 
 
 def _is_corrupt() -> Column:
-    """Whether it is a line that is no event; a row about a file is no line."""
+    """Whether the row is a line that is no event. A row about a file is not a line."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
     return (F.col(CORRUPT).isNotNull() & F.col(DAMAGE).isNull()).alias("is_corrupt")
@@ -192,7 +196,8 @@ def _numbered(lines: DataFrame) -> DataFrame:
     from pyspark.sql import Window  # noqa: PLC0415 (an extra)
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    own = Window.partitionBy(*MEMBER, FILE).orderBy(*ORDER)  # what is bad has no member, and a file that events lack
+    # bad rows have no member, and the file, which is null for events, keeps them apart
+    own = Window.partitionBy(*MEMBER, FILE).orderBy(*ORDER)
     before = _before(own)
     begins_anew = (
         before["event"].isin(*ENDING)
@@ -201,7 +206,7 @@ def _numbered(lines: DataFrame) -> DataFrame:
     )
     begins_anew = F.coalesce(begins_anew, F.lit(False)).cast("long")
     is_after = F.coalesce(before["event"] == "rebalance_completed", F.lit(False)).cast("long")
-    # A line has the same neighbour before it, whether that has copies or not.
+    # The line before a line is the same, whether or not it has copies.
     marked = lines.select(
         "*",
         _is_copy(before).alias("is_copy"),

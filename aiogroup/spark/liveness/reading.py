@@ -36,13 +36,15 @@ CODECS: Final = ",".join(
         "io.airlift.compress.zstd.ZstdCodec",
     )
 )
-"""Hadoop's own codec of zstd needs a native library that PySpark does not bring; this one is Java, among its jars."""
+"""Hadoop's own codec for zstd needs a native library that PySpark does not bring. This one is written in Java, and in
+PySpark's jars.
+"""
 COMPRESSED: Final = (".gz", ".deflate", ".bz2", ".zst")
-"""The ends of the names of files that these codecs read."""
+"""The file name suffixes that these codecs read."""
 MOST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: what is later is no instant in milliseconds."""
+"""The end of the year 9999. A greater number is not taken for milliseconds since the epoch."""
 UNREAD: Final = "FAILED_READ_FILE"
-"""What Spark calls the errors of files."""
+"""Spark's name for errors of files."""
 LOGGERS: Final = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 PATTERN: Final = re.compile(r"[][{}*?\\]")
 
@@ -58,25 +60,26 @@ def read_events(
     until: int | datetime | None = None,
     group: str | None = None,
 ) -> DataFrame:
-    """The lines of event logs, one row for each: the columns of `event_schema()`, `unknown`, and those of what is bad.
+    """The lines of event logs, one row for each: the columns of `event_schema()`, `unknown`, and the columns about bad
+    lines and files.
 
-    Either files and folders (with all folders in them; patterns such as `logs/*.jsonl.gz`; gzip, bzip2 and zstd by the
-    end of the name), or a topic. `since` and `until` bound `at_ms`, and `until` is excluded; a number is milliseconds
-    since the epoch. `group` keeps only this group.
+    They come either from files and folders, or from a topic. Folders are read with all their subfolders, patterns such
+    as `logs/*.jsonl.gz` are expanded, and gzip, bzip2 and zstd are known by the suffix. `since` and `until` bound
+    `at_ms`, and `until` is excluded; a number is milliseconds since the epoch. `group` keeps only this group.
 
-    Fields that this version does not know are in `unknown`, as text; so are those of events that it does not know. A
-    line that is no event, such as the last one of a writer that died, is a row whose `_corrupt` has its beginning, and
-    `_file` the file. A file that may not be read, that has no line, or that breaks off is one more row, with `_damage`
-    (and `_corrupt`) saying what is wrong; what stands in it up to there is read. So is a file, or a folder, that Spark
-    does not read because its name begins with `_` or `.`. No bound leaves these rows out.
-    `properties` are those of a Java consumer.
+    Fields that this version does not know are in `unknown`, as text; so are the fields of events that it does not know.
+    A line that is no event, such as the last line of a writer that died, becomes a row with its beginning in `_corrupt`
+    and its file in `_file`. A file that cannot be read, has no line, or breaks off adds one row, whose `_damage` (and
+    `_corrupt`) say what is wrong; the lines before the damage are read. A file or folder that Spark skips because its
+    name begins with `_` or `.` adds such a row too. No bound leaves these rows out. `properties` are those of a Java
+    consumer.
 
     Compressed files are read to the end before anything is returned. One that gets damaged afterwards fails the job.
 
     Raises:
-        EventsError: nothing is there, none of it may be read, or it is something else.
+        EventsError: nothing is there, nothing of it can be read, or it holds no events.
         ConnectorMissingError: a topic needs Spark's Kafka connector.
-        ConfigError: not one of files and topic, or not a time.
+        ConfigError: not exactly one of files and topic is given, or a bound is not a time.
     """
     since_ms, until_ms = _ms(since, "since"), _ms(until, "until")
     damages: dict[str, str] = {}
@@ -106,10 +109,10 @@ def _ms(at: int | datetime | None, name: str) -> int | None:
 
 
 def _of_files(spark: SparkSession, paths: list[str]) -> tuple[DataFrame, dict[str, str]]:
-    """The lines of these files, and what is wrong with those that are damaged.
+    """The lines of these files, and what is wrong with the damaged files.
 
     Raises:
-        EventsError: there is none, or none may be read.
+        EventsError: there is no file, or none can be read.
     """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
     from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
@@ -144,15 +147,17 @@ def _of_files(spark: SparkSession, paths: list[str]) -> tuple[DataFrame, dict[st
 
 
 def _text(spark: SparkSession, paths: Iterable[str], *, is_whole: bool = True) -> DataFrame:
-    """The lines of these files with their file. One that breaks off is an error, or is read up to there."""
+    """The lines of these files with their file. A file that breaks off raises if `is_whole`, else it is read up to the
+    damage.
+    """
     reader = spark.read.option("recursiveFileLookup", "true").option("io.compression.codecs", CODECS)
     lines = reader.option("ignoreCorruptFiles", str(not is_whole).lower()).text([*paths], lineSep="\n")
     return lines.select(LINE, f"_metadata.{PATH}")
 
 
 def _left_out(spark: SparkSession, paths: Iterable[str], files: Iterable[str]) -> dict[str, str]:
-    """What Spark does not read of these paths, because of names, without a word. Empty files and Hadoop's checksums are
-    nothing to be read.
+    """The files and folders that Spark silently skips because of their names. Empty files and Hadoop's checksums are
+    left out.
     """
     jvm, read, counts = spark.sparkContext._jvm, {_shown(file) for file in files}, Counter[str]()
     assert jvm is not None
@@ -170,7 +175,7 @@ def _left_out(spark: SparkSession, paths: Iterable[str], files: Iterable[str]) -
 
 
 def _files_of(root: str) -> Iterator[str]:
-    """The local files that `root` is or has."""
+    """The local file `root`, or the local files in the folder `root`."""
     named = [(root, "")] if os.path.isfile(root) else []  # noqa: PTH113 (as os.walk)
     for folder, _, names in os.walk(root, followlinks=True):
         named += ((folder, name) for name in names)
@@ -194,14 +199,14 @@ def _is_checksum(file: str) -> bool:
 
 
 def _topmost(file: str, root: str) -> str:
-    """The file, or the folder in `root` because of whose name it is not read."""
+    """The outermost folder below `root` whose name makes Spark skip the file, or the file itself."""
     parts = file.removeprefix(root).split("/")
     count = next((number for number, part in enumerate(parts, 1) if part.startswith(("_", "."))), len(parts))
     return root + "/".join(parts[:count])
 
 
 def _look(spark: SparkSession, file: str) -> str:
-    """Open a file: Spark would find out in the middle of the job. Returns why nothing can be read of it, or ""."""
+    """Open a file, so that an error comes before the job starts. Returns why nothing can be read, or ""."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
 
     place = urlsplit(file)
@@ -224,11 +229,11 @@ def _look(spark: SparkSession, file: str) -> str:
 
 
 def _broken(spark: SparkSession, files: Sequence[str]) -> dict[str, tuple[str, bool]]:
-    """Read these files to the end, and where that fails each half of them. Returns what is wrong with a file, and
-    whether its beginning can be read.
+    """Read these files to the end; where that fails, read each half of them. Returns what is wrong with each bad file,
+    and whether its beginning can be read.
 
     Raises:
-        EventsError: it failed, and not because of a file.
+        EventsError: reading failed, and not because of a file.
     """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
     from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
@@ -255,7 +260,7 @@ def _broken(spark: SparkSession, files: Sequence[str]) -> dict[str, tuple[str, b
 
 @contextmanager
 def _quiet(spark: SparkSession) -> Iterator[None]:
-    """Keep Spark from logging each file that it fails to read, with Java's stack: that is looked for here, and told."""
+    """Keep Spark from logging each unreadable file with Java's stack: such files are expected here, and reported."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     log4j = jvm.org.apache.logging.log4j
@@ -274,7 +279,7 @@ def _counted(lines: DataFrame) -> dict[str, int]:
 
 
 def _shown(file: str) -> str:
-    """The name of a file as a person writes it."""
+    """A file's path as a person writes it."""
     place = urlsplit(file)
     return unquote(place.path if place.scheme == "file" else file)
 
@@ -287,7 +292,7 @@ def _shown_in_spark() -> Column:
 
 
 def _as_path(file: str) -> str:
-    """A file as a path for Spark, to which some characters are a pattern."""
+    """A file as a path for Spark, with the characters escaped that Spark takes for a pattern."""
     return PATTERN.sub(r"\\\g<0>", unquote(file))
 
 
@@ -300,7 +305,7 @@ def _some(damages: Mapping[str, str]) -> str:
 def _of_topic(
     spark: SparkSession, servers: str, topic: str, properties: Mapping[str, str] | None, since_ms: int | None
 ) -> DataFrame:
-    """The lines in a topic. A line is written after what it tells, so `since` bounds the records, too."""
+    """The lines in a topic. A record is never older than the event in it, so `since` bounds the records, too."""
     check_connector(spark)
     access = Access.of(servers, "unused", {topic}, properties)
     reader = spark.read.format("kafka").options(**access.spark_options()).option("subscribe", topic)
@@ -320,8 +325,8 @@ def _parsed(lines: DataFrame) -> DataFrame:
     """The columns of lines of JSON.
 
     A line is parsed once for all fields that the analysis uses. It is parsed again for its histograms, if its text has
-    any, and for other fields, if somebody asks for them. The first parse is the argument of `inline`, since Spark would
-    copy one that makes a column into each filter that follows, once for each field.
+    any, and for other fields, if a query uses them. The first parse is the argument of `inline`: if it made a column,
+    Spark would copy it into each later filter, once for each field.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
     from pyspark.sql.types import StructType  # noqa: PLC0415 (an extra)
@@ -358,7 +363,7 @@ def _parsed(lines: DataFrame) -> DataFrame:
 
 
 def _rows_of(spark: SparkSession, damages: Mapping[str, str]) -> DataFrame:
-    """A row for each damaged file. Made of literals, since rows of Python's would need Python on the workers."""
+    """A row for each damaged file. It is made of literals, since rows from Python would need Python on the workers."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
     rows = [
@@ -369,7 +374,7 @@ def _rows_of(spark: SparkSession, damages: Mapping[str, str]) -> DataFrame:
 
 
 def _check(events: DataFrame, where: str, damages: Mapping[str, str]) -> None:
-    """Look for an event.
+    """Check that there is at least one event.
 
     Raises:
         EventsError: there is no line, or none is an event, or they cannot be read.

@@ -1,4 +1,4 @@
-"""The stretches without Spark: small and obvious, for a log that fits into memory, and to judge the job by."""
+"""The stretches without Spark: small and obvious, for a log that fits into memory, and as the reference for the job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Line: TypeAlias = Mapping[str, Any]
 
 
 def stretches_of(lines: Iterable[Line]) -> dict[str, list[Stretch]]:
-    """The stretches of each group, by the members' names and in the order of their time."""
+    """The stretches by group, ordered by member and time."""
     found: dict[str, list[Stretch]] = defaultdict(list)
     for own in _by_member(lines):
         for (life, turn), numbered in groupby(_numbered(own), key=lambda each: each[:2]):
@@ -79,7 +79,7 @@ def _begins_anew(before: Line, line: Line) -> bool:
     return (
         before["event"] in ENDING
         or (line["at_ms"] - before["at_ms"] > SILENCE_MS and line["seq"] <= before["seq"])
-        # A clock that is set back swaps neighbours; only a new process counts from the beginning.
+        # A clock that is set back may swap two lines. Only a new process restarts `seq`.
         or 2 * line["seq"] < before["seq"]
     )
 
@@ -95,9 +95,9 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
     nothing: Line = {}
     samples = of("sample")
     heard = [line["at_ms"] for line in of(*HEARD)]
-    # Samples count the heartbeats, and give only the time of the last one.
+    # A sample has only the number of heartbeats and the time since the last one.
     heard += [line["at_ms"] - ms for line in samples if (ms := line.get("since_heartbeat_ms")) is not None]
-    # The last beginning: an earlier one was given up, since the poll interval passed or JoinGroup was refused.
+    # The last start counts: an earlier one was given up, because the poll interval passed or JoinGroup was refused.
     started = next(reversed(of("rebalance_started")), nothing)
     failed = of("member_failed")
     completed = next(iter(of("rebalance_completed")), nothing)

@@ -17,9 +17,9 @@ UNKNOWN: Final = "unknown"
 CORRUPT: Final = "_corrupt"
 """The column with the beginning of a line that is no event, or with what a damaged file lacks; null for every event."""
 FILE: Final = "_file"
-"""The column with the file that such a line stands in, or that is damaged; null for every event, and for a topic."""
+"""The column with the file of such a line, or with the damaged file; null for every event, and for a topic."""
 DAMAGE: Final = "_damage"
-"""The column with what is wrong with a file; such a row is about the file, and no line."""
+"""The column with what is wrong with a file. Such a row is about the file, and not a line."""
 HISTOGRAMS: Final = "histograms"
 """The column that only samples have. It is looked for only in lines whose text has this word."""
 
@@ -36,7 +36,7 @@ def event_schema() -> StructType:
 
 
 def required() -> list[str]:
-    """The fields without which a line is no event: by them it has its place among those of its member."""
+    """The fields without which a line is no event: they identify its member and its place among the member's lines."""
     hints = get_type_hints(Envelope)
     return [name for name, hint in hints.items() if type(None) not in get_args(hint)]
 

@@ -1,12 +1,12 @@
 """Stretches: the lines of one member from one completed rebalance to the next, folded into one row.
 
-Everything else is computed from these rows and from the merged histograms. The reference makes them from lines, the job
-makes them with Spark; what follows is the same code.
+Everything else is computed from these rows and from the merged histograms. The reference makes them from lines, and the
+job makes them with Spark. Everything after that is the same code.
 
-A member is named by its client id, host, process and number among its consumers (0 in an older log). A new **life** of
-it begins when the last line told of its end, and when the sequence numbers begin again: in a container a new process
-often has the host and the number of the old one. A process that counts on after a silence was paused, or its log has a
-hole.
+A member is named by its client id, host, process and number among the process's consumers (0 in an older log). A new
+**life** begins after a line about the member's end, and when the sequence numbers start again: in a container a new
+process often has the host and the process id of the old one. If the numbers continue after a silence, the process was
+paused, or its log has a hole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 SILENCE_MS: Final = 60_000
-"""Six samples: a member of which nothing was written for so long is not there."""
+"""Six samples: a member without a line for this time counts as gone."""
 SETTINGS: Final = (
     "session_timeout_ms",
     "heartbeat_interval_ms",
@@ -41,11 +41,13 @@ SETTINGS: Final = (
 )
 """The settings of a sample that are numbers, in the order of `Stretch.settings`."""
 NUMBER: Final = "^[0-9]{1,18}$"
-"""Such a text is one that fits into a long."""
+"""A text that is a number and fits into a long."""
 ENDING: Final = ("consumer_stopped",)
-"""No line of the same life comes after these. A member that failed goes on to tell what it lost, and is sampled."""
+"""The last events of a life. A failure is not among them: the member still reports what it lost, and is sampled."""
 HEARD: Final = ("heartbeat_acknowledged", "rebalance_completed")
-"""The coordinator has heard of the member; a log mostly has no heartbeats, but `since_heartbeat_ms` in each sample."""
+"""Events which show that the coordinator has heard of the member. Most logs have no heartbeats, but each sample has
+`since_heartbeat_ms`.
+"""
 INCIDENTS: Final = {
     "poll_interval_exceeded": "max_poll_interval_ms",
     "event_loop_blocked": "blocked_ms",
@@ -62,7 +64,7 @@ FIELDS: Final = frozenset(filter(None, INCIDENTS.values())) | {
     "bucket_step", "duration_ms", "error", "generation", "is_expected", "new", "partition", "partitions", "reason",
     "settings", "since_heartbeat_ms", "topic", "waited_ms", "why",
 }  # fmt: skip
-"""The fields of events and samples that the analysis uses, beside those of every line and the histograms."""
+"""The fields of events and samples that the analysis uses, besides the fields of every line and the histograms."""
 
 
 class Incident(NamedTuple):
@@ -76,16 +78,17 @@ class Incident(NamedTuple):
 
 
 def in_order(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
-    """By their time; whatever else they have breaks ties, so that the order never depends on the input's."""
+    """The incidents by time. Their other fields break ties, so that the order never depends on the input's order."""
     return tuple(sorted(incidents, key=lambda each: (each.at_ms, each.seq, each.event, str(each))))
 
 
 class Stretch(NamedTuple):
-    """What one member told from one completed rebalance to the next; the last of a life has no `completed_at_ms`.
+    """The lines of one member from one completed rebalance to the next. The last stretch of a life has no
+    `completed_at_ms`.
 
-    All instants are of the member's own clock. `waited_ms` is the longest wait for the application that was told.
-    `heard_first_ms` and `heard_last_ms` say when the coordinator was known to have heard of the member. `reason` and
-    `failed_error` are not in logs of older versions.
+    All instants are on the member's own clock. `waited_ms` is the longest reported wait for the application.
+    `heard_first_ms` and `heard_last_ms` are the first and the last time at which the coordinator is known to have heard
+    of the member. Logs of older versions have no `reason` and no `failed_error`.
     """
 
     group: str
@@ -126,5 +129,5 @@ class Stretch(NamedTuple):
 
     @property
     def place(self) -> tuple[str, str, str, int, int, int, int]:
-        """Whose stretch it is, and which: no two have the same."""
+        """The stretch's member, life and turn. No two stretches have the same."""
         return self.group, self.client_id, self.host, self.pid, self.consumer_number, self.life, self.turn

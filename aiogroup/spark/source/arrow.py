@@ -19,7 +19,7 @@ COLUMNS: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>, slice string"
 )
-"""Those of Spark's own Kafka source with headers, and the name of the range."""
+"""The columns of Spark's own Kafka source with headers, and the name of the range."""
 HELD: Final = "held struct<offsets: bigint, records: bigint, control: bigint, aborted: bigint>"
 """With `with.held`: one row at the end of each part has only this, and all other rows have all but this."""
 
@@ -75,7 +75,7 @@ def _binary(count: int, packed: Packed) -> pa.Array:
 
 
 def _headers(records: list[Record]) -> pa.Array:
-    """As Spark's Kafka source has them: null where a record has none."""
+    """The headers as in Spark's Kafka source: null if a record has none."""
     return pa.array(
         [[{"key": key, "value": value} for key, value in each.headers] or None for each in records], _HEADERS
     )

@@ -30,7 +30,8 @@ PENDING_COLUMNS: Final = (
 
 class AiogroupDataSource(DataSource):
     """`spark.read.format("aiogroup")`: the records that a group has left to jobs, as they are when an action begins.
-    `spark.readStream.format("aiogroup")`: the same as a stream, which claims them and marks them as done.
+    `spark.readStream.format("aiogroup")`: the same as a stream, which claims the records' ranges and marks them as
+    done.
 
     Register it with `spark.dataSource.register(AiogroupDataSource)`. The columns are those of Spark's own Kafka source
     with headers, and `slice`. The options are `group`, `topics` (with commas), `catchup.group`, `task.records`,
@@ -62,8 +63,8 @@ class AiogroupDataSource(DataSource):
 class PendingDataSource(DataSource):
     """`spark.read.format("aiogroup.pending")`: the ranges themselves, a row each; the options are those of `aiogroup`.
 
-    `records` counts the offsets that the log still holds, `since` is when the range was left to jobs, or when a job
-    last moved it.
+    `records` counts the offsets that the log still holds. `since` is when the range was left to jobs, or when a job
+    last worked on it.
     """
 
     @classmethod

@@ -1,6 +1,7 @@
-"""The offset of a stream: what it has taken of the pending ranges, as JSON in Spark's checkpoint. Pure.
+"""The offset of a stream: the pending ranges that it has taken, as JSON in Spark's checkpoint. Pure.
 
-A batch is what its end has taken and its start has not. All that is needed to read the batch again is in the two.
+A batch is the ranges that its end offset has and its start offset has not. The two offsets are all that is needed to
+read the batch again.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """What a stream has taken.
+    """The ranges that a stream has taken.
 
-    Spark begins a batch when the offset is another one, and only then says that the last batch has succeeded. The
-    `mark` makes it another one where nothing else is new.
+    Spark begins a batch when the offset has changed, and only then says that the last batch has succeeded. The `mark`
+    changes the offset when nothing else is new.
     """
 
     isolation_level: str = ""
@@ -42,7 +43,7 @@ class StreamOffset:
         """Read what `as_json` made.
 
         Raises:
-            ConfigError: it is of another group.
+            ConfigError: the offset belongs to another group.
         """
         if not offset:
             return cls()
@@ -80,7 +81,7 @@ class StreamOffset:
         }
 
     def without(self, other: StreamOffset) -> dict[TopicPartition, Taken]:
-        """What this one has taken and the other one has not. Under another id everything is taken anew."""
+        """The ranges that this offset has and the other one has not. If the token's id differs, all ranges count."""
         new = {}
         for tp, each in self.taken.items():
             before = other.taken.get(tp)
@@ -90,24 +91,25 @@ class StreamOffset:
         return new
 
     def has_of(self, other: StreamOffset) -> set[TopicPartition]:
-        """The partitions of which both have taken some offsets under one id."""
+        """The partitions in which both offsets have taken some of the same ranges under one token id."""
         return {tp for tp, each in self.taken.items() if self.without(other).get(tp, ()) != each}
 
     def marked(self) -> Self:
-        """The same as another offset."""
+        """The same ranges as a different offset."""
         return replace(self, mark=os.urandom(4).hex())
 
 
 def next_offset(
     last: StreamOffset | None, pending: StreamOffset, settled: Mapping[TopicPartition, Taken]
 ) -> StreamOffset:
-    """What a stream gives Spark after `last`: the same again if there is nothing to do.
+    """The offset that a stream gives Spark after `last`; `last` itself if there is nothing to do.
 
-    It has all that is pending, also what is in `last` and not marked as done yet: if that fails, it is marked with the
-    next batch. `settled` is what was marked in this process: the second commit log may have had no room for it.
+    It has all pending ranges, including those in `last` that are not marked as done yet: if marking them fails, the
+    next batch marks them. `settled` has the ranges that this process has marked, which may look pending still, if the
+    second commit log had no room for them.
     """
     if last is None or pending.without(last):
         return pending.marked() if pending.taken else pending
     if last.has_of(pending) and settled != last.taken:
-        return last.marked()  # an empty batch: as it begins, Spark says that the last one has succeeded
+        return last.marked()  # an empty batch: when it begins, Spark reports that the last one has succeeded
     return last

@@ -25,8 +25,8 @@ OWN: Final = (GROUP, TOPICS, CATCHUP_GROUP, CONFIG_FILE, TASK_RECORDS)
 class Wanted:
     """What the options ask for.
 
-    The file of `command.config` is read where the data source runs, on the driver and on each executor, so what it
-    says is not part of any plan.
+    The file of `command.config` is read where the data source runs, on the driver and on each executor. So its contents
+    are not part of any plan.
     """
 
     options: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""The tasks of the data sources as Spark's: how a batch and a stream plan and read them."""
+"""Tasks as Spark's input partitions: how a batch and a stream plan and read them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read(wanted: Wanted, partition: InputPartition) -> Iterator[pa.RecordBatch]:
 def read_task(
     options: Mapping[str, str], parts: Iterable[tuple[str, int, int, int, str]], *, with_held: bool
 ) -> Iterator[pa.RecordBatch]:
-    """As `read`, of a task whose parts are those of `Part`; `with_held` also what each part held."""
+    """As `read`, for a task that is given by its parts. `with_held` adds a row with what each part held."""
     task = tuple(Part(TopicPartition(topic, number), start, end, name) for topic, number, start, end, name in parts)
     return _read(Wanted.of(options).access(), task, with_held=with_held)
 

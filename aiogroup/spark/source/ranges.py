@@ -1,4 +1,4 @@
-"""Reads exact ranges with aiogroup's own consumer, and knows of each part what its offsets hold. Without Spark."""
+"""Reads exact ranges with aiogroup's own consumer, and reports what the offsets of each part hold. Without Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Held(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Some records of a part, in order; with `held` they were the last."""
+    """Some records of a part, in order. If `held` is set, they are the part's last ones."""
 
     part: Part
     records: list[Record]
@@ -44,7 +44,7 @@ class Read(NamedTuple):
 
 
 class _Progress:
-    """One partition of a task: the runs that are left, and what was found in the part that is read now."""
+    """One partition of a task: the remaining runs, and the counts of the part that is read now."""
 
     def __init__(self, runs: list[Run]) -> None:
         self.runs = runs
@@ -54,7 +54,7 @@ class _Progress:
         self.passed: list[PassedOver] = []
 
     def take(self, records: list[Record]) -> list[Read]:
-        """The records that belong to parts; those between two parts are left out."""
+        """The records that belong to parts; records between two parts are left out."""
         taken, at = [], 0
         for part in self.left:
             begin = bisect_left(records, part.start, at, key=_OFFSET)
@@ -124,7 +124,7 @@ class RangeReader:
         await self._consumer.__aexit__(kind, error, trace)
 
     async def next(self) -> list[Read]:
-        """What comes next; nothing at the end of all ranges."""
+        """The next records; an empty list at the end of all ranges."""
         while self._progress:
             got = await self._consumer.getmany(timeout_ms=WAIT_MS)
             for batch in self._passed:
@@ -153,7 +153,7 @@ class RangeReader:
             self._consumer.seek(tp, each.runs[0].start)
             return
         self._consumer.pause(tp)
-        self._consumer.seek(tp, self._ends[tp])  # what was fetched beyond the end takes no memory
+        self._consumer.seek(tp, self._ends[tp])  # frees what was fetched beyond the end
         del self._progress[tp]
 
     def _check_moving(self) -> None:

@@ -1,4 +1,4 @@
-"""What is pending as a stream of Spark: claims partitions as a job does, and marks as done what Spark has committed."""
+"""Pending ranges as a Spark stream: it claims partitions as a job does, and marks as done what Spark has committed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CLAIM_MS: Final = 30_000
 
 
 class RangesStream(DataSourceStreamReader):
-    """One lives in a Python process beside Spark's driver as long as the query runs, and one in each task."""
+    """One object lives in a Python process beside Spark's driver as long as the query runs, and one in each task."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -68,7 +68,8 @@ class RangesStream(DataSourceStreamReader):
 
     def _joined(self) -> _Member:
         if self._member is None:
-            # Spark 4.0 calls `stop` where its connection ends or an exception comes, and ends the process by a signal.
+            # Spark 4.0 calls `stop` only when its connection ends or an exception is raised, and it ends the process by
+            # a signal. The handler turns the signal into an exception.
             signal(SIGTERM, lambda *_: sys.exit())
             self._member = _Member(self._wanted.access())
         return self._member
@@ -77,8 +78,8 @@ class RangesStream(DataSourceStreamReader):
 class _Member:
     """The stream's membership in the group of the second commit log.
 
-    What it remembers decides when Spark gets a new offset and what is held meanwhile. What a batch reads is in the two
-    offsets alone: Spark may ask a new process for it.
+    Its state decides when Spark gets a new offset and which partitions are held meanwhile. It does not decide what a
+    batch reads: that is in the two offsets alone, since Spark may ask a new process for it.
     """
 
     def __init__(self, access: Access) -> None:
@@ -101,7 +102,7 @@ class _Member:
         self._open.close()
 
     def latest(self) -> dict[str, Any]:
-        """What is pending of the claimed partitions; the last offset again if Spark has nothing to do."""
+        """The pending ranges of the claimed partitions as an offset; the last one again if Spark has nothing to do."""
         while True:
             # The token ids are read after the claim and before the first fetch. At the commit they must be the same.
             self._hold()
@@ -121,10 +122,10 @@ class _Member:
         return self._latest.as_json(self._access.group_id)
 
     def begin(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[str, list[Piece]]:
-        """The isolation level and the pieces of a batch, which the stream is at work on from now on.
+        """The isolation level and the pieces of a batch. From now on the stream works on this batch.
 
         Raises:
-            TopicRecreatedError: what is to be read is gone.
+            TopicRecreatedError: the records to read are gone.
         """
         self._last = self._offset(end)
         new = self._last.without(self._offset(start))
@@ -145,7 +146,7 @@ class _Member:
         ]
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Mark as done what the offset has taken, as far as token and claim are the same."""
+        """Mark the offset's ranges as done, where token and claim are still the same."""
         self._renew({})
         done = self._offset(end)
         self._at_work |= done.taken.keys()
@@ -162,7 +163,7 @@ class _Member:
         self._numbers = self._portal.call(self._claims.hold, self._at_work)
 
     def _renew(self, standing: Mapping[TopicPartition, Pending]) -> None:
-        """From now on say that a job works on these."""
+        """From now on report at intervals that a job works on these."""
         if self._renewing is not None:
             self._renewing.cancel()
             self._renewing = None
@@ -171,7 +172,7 @@ class _Member:
 
 
 def settle(query: StreamingQuery | ConnectQuery, options: Mapping[str, str]) -> Standing:
-    """Mark as done what the last batch of an ended query has read, and return what is pending still.
+    """Mark as done what the last batch of an ended query has read, and return what is still pending.
 
     Spark tells a source that a batch has succeeded when it begins the next one: the last batch of a query that has
     ended, as with `trigger(availableNow=True)`, is still pending. Without `settle` the next run with the same
@@ -195,7 +196,9 @@ def settle(query: StreamingQuery | ConnectQuery, options: Mapping[str, str]) -> 
 
 
 def _end_of(source: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The offset at which a source has ended, or nothing if it is none of ours. Over Connect it is JSON as a text."""
+    """The offset at which a source has ended; empty if the source is not aiogroup's. Over Connect the offset is a JSON
+    text.
+    """
     end = source["endOffset"]
     with suppress(ValueError):
         end = json.loads(end) if isinstance(end, str) else end
@@ -218,7 +221,7 @@ async def _settle(access: Access, offsets: Collection[StreamOffset]) -> Standing
 
 
 def _left(standing: Standing, offsets: Iterable[StreamOffset]) -> set[TopicPartition]:
-    """The partitions of which something is pending that was taken."""
+    """The partitions in which ranges that were taken are still pending."""
     pending = _pending(standing, standing)
     return {tp for each in offsets for tp in each.has_of(pending)}
 
@@ -226,7 +229,7 @@ def _left(standing: Standing, offsets: Iterable[StreamOffset]) -> set[TopicParti
 async def _mark(
     access: Access, claims: Claims, numbers: Mapping[TopicPartition, int], offset: StreamOffset
 ) -> set[TopicPartition]:
-    """Mark what the offset has taken as done. Returns the partitions whose claim ended meanwhile."""
+    """Mark the offset's ranges as done. Returns the partitions whose claim ended meanwhile."""
     standing = await look(access)
     entries = standing.entries({tp: (each.id, each.ranges) for tp, each in offset.taken.items() if tp in numbers})
     return entries.keys() - await claims.commit(entries, numbers)

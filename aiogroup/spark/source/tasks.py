@@ -15,7 +15,7 @@ TASK_LEAST: Final = 10_000
 TASK_MOST: Final = 1_000_000
 TASKS_PER_CORE: Final = 3
 SEEK_WORTH: Final = 10_000
-"""Offsets between two parts: of fewer it is cheaper to read them than to ask anew."""
+"""If fewer offsets lie between two parts, it is cheaper to read them than to seek."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Run:
 
 
 def task_records(total: int, cores: int) -> int:
-    """How many offsets one task reads, if `total` are to be read on so many cores."""
+    """How many offsets one task reads, if `total` offsets are to be read on `cores` cores."""
     return min(TASK_MOST, max(TASK_LEAST, -(-total // max(1, cores * TASKS_PER_CORE))))
 
 

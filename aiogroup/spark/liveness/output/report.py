@@ -32,7 +32,7 @@ COLORS: Final = {
     "unknown": "#bdc3c7",
 }
 SHOWN_COUNT: Final = 500
-"""So many rebalances of a group, the last ones, are on the timeline: a browser shows no more of them at once."""
+"""How many rebalances of a group the timeline shows, the last ones: a browser cannot show more at once."""
 WIDTH: Final = 900
 HEIGHT: Final = 150
 CURVE: Final = 300
@@ -122,7 +122,7 @@ def _timeline(rebalances: Sequence[Rebalance], start_ms: int, end_ms: int) -> It
     scale = (WIDTH - 2 * MARGIN) / max(1, end_ms - start_ms)
     longest = max(1, *(each.duration_ms for each in shown))
     yield f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="rebalances">'
-    for each in reversed(shown):  # of two that follow each other at once, the first one's cause is on top
+    for each in reversed(shown):  # if two follow each other closely, the first one's cause is on top
         height = 6 + (HEIGHT - MARGIN - 16) * each.duration_ms / longest
         width = max(2.0, each.duration_ms * scale)
         told = (

@@ -1,4 +1,4 @@
-"""The four tables as Parquet, by group and day (UTC): each run replaces the days that it has rows of, and no other."""
+"""The four tables as Parquet, by group and day (UTC). Each run replaces only the days for which it has rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLES: Final[dict[str, type[NamedTuple]]] = {
     "counterfactuals": Counterfactual,
     "advice": Proposal,
 }
-"""The tables and what a row of each is; `day` comes to it."""
+"""The tables by name, each with the class of its rows. The column `day` is added."""
 PARTITIONS: Final = ("group", "day")
 
 
@@ -32,7 +32,7 @@ def day_of(at_ms: int) -> str:
 
 
 def rows_of(name: str, findings: Iterable[Findings]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table. What is about a whole window has the day of the window's end."""
+    """The rows of a table. A row about a whole window gets the day of the window's end."""
     for found in findings:
         last_day = day_of(found.story.ended_at_ms)
         match name:

@@ -13,11 +13,11 @@ from aiogroup.spark.liveness.job import Advice, Damaged
 __all__ = ["as_json", "as_text", "effect_of", "interval", "missing", "proposed_of", "wrong"]
 
 SHOWN_COUNT: Final = 20
-"""So many damaged files are named on a terminal."""
+"""How many damaged files are named on a terminal."""
 
 
 def as_text(advice: Advice) -> str:
-    """What is missing in the advice, and a table for each group."""
+    """The damaged part of the log, then a table for each group."""
     lines = [*_of_damaged(advice)]
     lines += [line for found in advice.findings for line in _of_group(found)]
     if not advice.findings:
@@ -89,7 +89,7 @@ def _of_group(found: Findings) -> Iterator[str]:
 
 
 def proposed_of(proposal: Proposal) -> str:
-    """What a change is proposed to."""
+    """The proposed value."""
     return "a name each" if proposal.proposed is None else str(proposal.proposed)
 
 
