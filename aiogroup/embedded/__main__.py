@@ -17,7 +17,6 @@ PROG = "python -m aiogroup.embedded"
 
 
 def make_parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The arguments."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description=f"{FIRST_LINE} All of it is in memory, on 127.0.0.1 alone, and gone when it ends.",
@@ -34,7 +33,7 @@ def make_parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def _serve(broker: Broker, topics: list[tuple[str, int]]) -> None:
-    """Serve until a signal comes, and print meanwhile what clients asked for that it does not serve."""
+    """Serve until a signal comes. Print requests that the broker does not serve."""
     for topic, partitions in topics:
         broker.create_topic(topic, partitions)
     say_topics(topics)

@@ -29,7 +29,7 @@ MOST_PORT = 65_535
 
 
 class BrokerNode:
-    """One node. The calls are those of a devkafka node."""
+    """One node. It has the same calls as a devkafka node."""
 
     def __init__(self, broker: Broker, node: Node) -> None:
         self._broker = broker
@@ -62,49 +62,51 @@ class BrokerNode:
         return f"{self._node.host}:{self._node.port}"
 
     def start(self, *, wait: bool = True) -> None:
-        """Start it again, at its address and with its logs. It is up at once, so devkafka's `wait` has no effect."""
+        """Start the node again, at its address and with its logs. It is up at once: `wait` exists because devkafka has
+        it.
+        """
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.start(self.node_id, now_ms))
 
     def stop(self, timeout_ms: int = 0) -> None:
-        """Controlled shutdown: others lead and coordinate at once, and nothing times out."""
+        """Controlled shutdown: other nodes lead and coordinate at once, so no request times out."""
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.stop(self.node_id, now_ms))
 
     def kill(self) -> None:
-        """It dies. The others lead and coordinate after `failover_ms`."""
+        """Let the node die. The other nodes lead and coordinate after `failover_ms`."""
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.kill(self.node_id, now_ms))
 
     def pause(self) -> None:
-        """Its sockets stay open and accept connections, but it answers nothing.
+        """Pause the node: its sockets stay open and accept connections, but it answers nothing.
 
-        The others, if they are more than half of the nodes, lead and coordinate in its place after the property
-        `broker.session.timeout.ms` (3,000).
+        After the property `broker.session.timeout.ms` (3,000) the other nodes lead and coordinate in its place, if they
+        are more than half of all nodes.
         """
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.pause(self.node_id, now_ms))
 
     def resume(self) -> None:
-        """It goes on with what has arrived meanwhile."""
+        """Let the node go on with what has arrived meanwhile."""
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.resume(self.node_id, now_ms))
 
 
 class Broker(Contents, Watching, Controls, Faulting):
     """A cluster of brokers that speaks Kafka's protocol on 127.0.0.1.
 
-    For tests and demos: in memory, gone with the process. It is not Kafka: it has no replication lag, no disk, no
-    security, and what it does not serve is kept in `troubles`.
+    For tests and demos: in memory, gone with the process. It is not Kafka: it has no replication lag, no disk and no
+    security. Requests that it does not serve are kept in `troubles`.
 
-    `with Broker() as broker` runs it in a thread of its own, `async with` in the running loop; in a `VirtualLoop` its
-    connections are in memory, and minutes pass in milliseconds. All calls may be made from any thread (in virtual time
-    only from the loop's), and are done when they return.
+    `with Broker() as broker` runs it in a thread of its own, `async with` in the running loop. In a `VirtualLoop` its
+    connections are in memory, and minutes pass in milliseconds. Calls may be made from any thread (in virtual time only
+    from the loop's thread), and have taken effect when they return.
 
     Args:
-        nodes: how many; each has a port of its own.
-        port: of the first node. A free one is drawn for 0: tests that run at once cannot share a number.
-        seed: of all ids; the same seed gives the same ids. Drawn if it is `None`.
-        auto_create_topics: a topic is made when Metadata first asks for it.
+        nodes: the number of nodes; each has a port of its own.
+        port: the first node's port. With 0 a free port is chosen, so that tests can run at the same time.
+        seed: the seed for all ids: the same seed gives the same ids. With `None` it is random.
+        auto_create_topics: whether a topic is made when Metadata first asks for it.
         properties: settings by Kafka's names.
-        api_versions: narrower ranges, as an older broker has: `{"JoinGroup": (0, 3)}`.
-        failover_ms: after how long the other nodes notice that one has died.
-        max_bytes: of all logs together; then Produce is refused.
+        api_versions: narrower version ranges, as an older broker has: `{"JoinGroup": (0, 3)}`.
+        failover_ms: the time after which the other nodes notice that a node has died.
+        max_bytes: the limit of all logs together; beyond it Produce is refused.
         static_membership: `kafka` as Kafka has released it, or `draft` as draft 41 of KIP-345 has it; see
             docs/static.md.
 

@@ -31,17 +31,17 @@ class Shown(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that `wait` and `until` wait for. `str` says what."""
+    """A condition that `wait` and `until` wait for. `str` describes it."""
 
     group_id: str | None = None
-    """The group that it is about; a time-out tells how it stands."""
+    """The group that it is about; the error of a time-out shows the group's state."""
 
     def holds(self, broker: Shown) -> bool:
-        """Whether it is so now."""
+        """Whether the condition holds now."""
         raise NotImplementedError
 
     def detail(self, broker: Shown) -> str:
-        """How far it is, beside what is shown of its group; `""`: there is nothing to add."""
+        """The progress so far, besides the group's state; `""` if there is nothing to add."""
         return ""
 
 
@@ -123,34 +123,34 @@ class _Asked(Condition):
 
 
 def stable(group_id: str, *, members: int | None = None) -> Condition:
-    """The group is Stable, which is when its members have their shares; if `members` is given, it has that many."""
+    """The group is Stable: its members have their partitions. If `members` is given, it has that many members."""
     return _Stable(group_named(group_id), members)
 
 
 def committed(group_id: str, topic: str, partition: int, offset: int) -> Condition:
-    """The group has committed this offset for the partition, or a greater one. An offset is that of the next record:
-    after one record it is 1.
+    """The group has committed this offset for the partition, or a greater one. An offset is the next record's: after
+    one record it is 1.
     """
     return _Committed(group_named(group_id), topic, partition, offset)
 
 
 def caught_up(group_id: str) -> Condition:
-    """The group's lag is 0 in each partition that it has committed or whose topic a member has subscribed to; without
-    any such partition it has not caught up.
+    """The group's lag is 0 in every partition that it has committed or whose topic a member has subscribed to. If there
+    is no such partition, the condition does not hold.
     """
     return _CaughtUp(group_named(group_id))
 
 
 def reading(topic: str, *, client_id: str | None = None) -> Condition:
-    """Each partition of the topic is fetched at a position within its log, by clients that are still connected; by
-    those with this client id, if it is given. Records that are produced from now on are seen even by a client that
-    begins at the end. A Fetch request does not name its group.
+    """Each partition of the topic is fetched at a position within its log, by clients that are still connected. If
+    `client_id` is given, only clients with this id count. Records that are produced from now on are seen even by a
+    client that begins at the end. A Fetch request does not name its group.
     """
     return _Reading(None, topic, client_id)
 
 
 def asked(api: Api, times: int = 1) -> Condition:
-    """At least `times` requests of this API have come since the broker started. For one more than until now:
-    `asked(api, broker.count(api) + 1)`.
+    """At least `times` requests of this API have come since the broker started. To wait for one more request than so
+    far: `asked(api, broker.count(api) + 1)`.
     """
     return _Asked(None, api, times)

@@ -1,4 +1,4 @@
-"""Calls about topics and their records, without a client: made, filled, looked into, poisoned, deleted."""
+"""Calls that make, fill, read, damage and delete topics without a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiogroup.embedded.running import Running
 __all__ = ["Contents"]
 
 LAST_MS = 2**63 - 1
-"""What a record's time has room for."""
+"""The greatest timestamp that fits into a record."""
 
 
 class Contents(Running):
@@ -38,8 +38,8 @@ class Contents(Running):
 
         Args:
             name: of the topic.
-            partitions: how many.
-            replication_factor: 3, or as many as there are nodes, if it is not given.
+            partitions: the number of partitions.
+            replication_factor: by default 3, or the number of nodes if that is smaller.
             config: settings of the topic by Kafka's names.
             settings: the same with underscores: `cleanup_policy="compact"`.
 
@@ -68,7 +68,7 @@ class Contents(Running):
         self._call(create)
 
     def add_partitions(self, topic: str, count: int = 1) -> None:
-        """Add `count` partitions behind those that the topic has.
+        """Add `count` partitions to those that the topic has.
 
         Raises:
             BrokerRefusal: there is no such topic, or the count is less than 1.
@@ -161,7 +161,7 @@ class Contents(Running):
         """
         if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
             raise BrokerRefusal("produce_many takes an iterable of values: one value goes to produce()")
-        given = list(values)  # a generator may take its time, and the broker must not wait for it
+        given = list(values)  # a generator may be slow, and the broker must not wait for it
         given_headers = _headers(headers)
         _look_at_bytes("key", key)
         _look_at_time(timestamp_ms)
@@ -176,7 +176,7 @@ class Contents(Running):
         return self._call(produce)
 
     def append(self, topic: str, partition: int, batch: bytes | bytearray) -> int:
-        """Store the bytes of a record batch as they are: `damaged(crc=True)` makes some that no client can read.
+        """Store the bytes of a record batch as they are. `damaged(crc=True)` makes a batch that no client can read.
 
         Returns:
             the offset of its first record.
@@ -198,8 +198,8 @@ class Contents(Running):
     # All at once.
 
     def snapshot(self) -> Snapshot:
-        """What would outlive a restart: topics with their records, leaders and settings, and what groups have committed
-        and stored of their members. It costs little, as records are shared, and does not change.
+        """Return what would outlive a restart: topics with their records, leaders and settings, and the groups' commits
+        and stored members. It costs little, because records are shared, and it never changes.
 
         Raises:
             BrokerRefusal: a transaction is under way.
@@ -207,13 +207,13 @@ class Contents(Running):
         return self._call(lambda _now_ms: take(self._cluster))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Put a snapshot in the place of all topics and groups, also one of another broker. Every connection breaks:
-        start new clients, as the old ones know another state. Faults, rules, counts and troubles stay; a member that
-        was stored is waited for as after a restart, for a whole session.
+        """Replace all topics and groups by those of a snapshot, which may come from another broker. Every connection
+        breaks: start new clients, because the old ones know another state. Faults, rules, counts and troubles stay. As
+        after a restart, stored members have a whole session time-out to come back.
 
         Raises:
-            BrokerRefusal: it needs nodes that are not there, another `static_membership`, or more than `max_bytes`.
-                Nothing has changed then.
+            BrokerRefusal: the snapshot needs nodes that this broker lacks, another `static_membership`, or more than
+                `max_bytes`. Nothing has changed then.
         """
         if not isinstance(snapshot, Snapshot):
             raise BrokerRefusal(f"restore takes what snapshot() has returned, not {type(snapshot).__name__}")

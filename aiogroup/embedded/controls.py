@@ -1,4 +1,4 @@
-"""Calls that do what happens to a cluster: elections, moves, silence, lost commits, compaction."""
+"""Calls that make things happen to a cluster: elections, moves, silence, lost commits, compaction."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Controls"]
 
 
 class Controls(Running):
-    """The calls of `Broker` that change what clients stand on."""
+    """The calls of `Broker` that change the cluster under its clients."""
 
     # Logs.
 
     def truncate(self, topic: str, partition: int, to_offset: int) -> None:
-        """An unclean election: what lies from `to_offset` on is lost, and the next live replica leads, or the same node
-        if there is no other, in a new epoch.
+        """An unclean election: records from `to_offset` on are lost. The next live replica leads in a new epoch, or the
+        same node if there is no other.
 
         Raises:
             BrokerRefusal: there is no such partition, or the log does not reach beyond this offset.
@@ -57,13 +57,13 @@ class Controls(Running):
         self._call(act)
 
     def compact(self, topic: str, partition: int | None = None, *, with_tombstones: bool = False) -> int:
-        """Keep the last record of each key, as Kafka's cleaner does; the last batch stays whole, and so does what is no
-        older than min.compaction.lag.ms. The partitions forget producers as `expire` says.
+        """Keep the last record of each key, as Kafka's cleaner does. The last batch stays whole, and so do records that
+        are not older than min.compaction.lag.ms. Producers are forgotten as in `expire`.
 
         Args:
             topic: a compacted one.
-            partition: only this one; without it all.
-            with_tombstones: records without a value go too, as if delete.retention.ms had passed.
+            partition: the only partition to compact; by default all of them.
+            with_tombstones: remove records without a value too, as if delete.retention.ms had passed.
 
         Returns:
             how many records were removed.
@@ -83,10 +83,11 @@ class Controls(Running):
 
     def expire(self, topic: str, partition: int | None = None, *, to_offset: int | None = None) -> None:
         """Delete what the topic's retention.ms and retention.bytes no longer keep, and forget producers that have been
-        silent for producer.id.expiration.ms. With `to_offset` all before it goes, whatever its age, and nothing else.
+        silent for producer.id.expiration.ms. With `to_offset`, delete exactly the records before it, whatever their
+        age.
 
         Raises:
-            BrokerRefusal: there is no such partition, the offset lies behind its end, or its records do not expire.
+            BrokerRefusal: there is no such partition, the offset lies beyond its end, or its records do not expire.
         """
 
         if to_offset is not None:
@@ -131,8 +132,8 @@ class Controls(Running):
         self._call(lambda now_ms: seats.move(transactional_id, node_id, loading_ms, now_ms))
 
     def lose_commits(self, group: str, last: int = 1) -> None:
-        """The end of the group's log is lost, as in an unclean election: from its `last` commits on (all, if there are
-        fewer), with what was stored of its members since then. The coordinator reads the log anew.
+        """The end of the group's log is lost, as in an unclean election: its `last` commits (all, if there are fewer),
+        and what was stored about its members since the first of them. The coordinator reads the log again.
 
         Raises:
             BrokerRefusal: the group has not committed anything, or not within the last 1,000 entries of its log.
@@ -163,7 +164,7 @@ class Controls(Running):
     # Nodes.
 
     def pause(self) -> None:
-        """Every node that is up answers nothing from now on; sockets stay open, and connections are accepted."""
+        """Pause every node that is up: it answers nothing, but its sockets stay open and accept connections."""
 
         def act(now_ms: int) -> None:
             for node in self._cluster.nodes.up:
@@ -172,7 +173,7 @@ class Controls(Running):
         self._call(act)
 
     def resume(self) -> None:
-        """Every node that is paused goes on with what has arrived meanwhile."""
+        """Let every paused node go on with what has arrived meanwhile."""
 
         def act(now_ms: int) -> None:
             for node in self._cluster.nodes:
@@ -191,7 +192,7 @@ class Controls(Running):
         self._call(lambda _now_ms: self._cluster.disconnect(node_id))
 
     def await_ready(self) -> None:
-        """As that of devkafka: what is started is ready, so that this returns at once.
+        """Exists because devkafka has it. A started broker is ready, so this returns at once.
 
         Raises:
             BrokerRefusal: the broker does not run.

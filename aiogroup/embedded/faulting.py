@@ -1,4 +1,4 @@
-"""Calls that make requests fail: error codes where a handler says them, and rules about whole requests and answers."""
+"""Calls that make requests fail: error codes in a handler's answer, and rules about whole requests and answers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ class Handle:
 
     @property
     def used_count(self) -> int:
-        """How often it was used: each partition that it refused, each request or answer that it changed."""
+        """How often it was used. Each partition that it refused counts, and each request or answer that it changed."""
         return self._used()
 
     def remove(self) -> None:
-        """End it; answers that it holds are sent. A second call does nothing, nor does one after the broker's end."""
+        """End the fault or rule; answers that it holds are sent. A second call does nothing, and neither does a call
+        after the broker was closed.
+        """
         self._running.change(self._remove)
 
     def __enter__(self) -> Self:
@@ -48,8 +50,8 @@ class Handle:
 
 
 class Faulting(Running):
-    """The calls of `Broker` after which requests fail. Of several rules that match an exchange the newest applies, of
-    several error codes the oldest that is not used up.
+    """The calls of `Broker` that make requests fail. If several rules match an exchange, the newest applies. If several
+    error codes match, the oldest that is not used up applies.
     """
 
     def error(
@@ -66,22 +68,22 @@ class Faulting(Running):
         when: Callable[[Exchange], bool] | None = None,
         after: bool = False,
     ) -> Handle:
-        """Answer with an error code where a handler would. Other partitions of the request are served, and what is
-        refused does not happen: a failed Produce appends nothing.
+        """Answer with an error code where a handler would. Other partitions of the request are served. What is refused
+        is not done: a refused Produce appends nothing.
 
         Args:
             api: `"OffsetCommit"`, `OffsetCommitRequest` or 8.
             code: Kafka's number or name: `ErrorCode.NOT_COORDINATOR`, 16, `"NOT_COORDINATOR"`.
-            topic: only about this topic. Without it, the code is that of the whole request if the API has such a place
-                (OffsetCommit, OffsetFetch, and Fetch for the codes of sessions), else of the next partition.
-            partition: only about the partition with this number.
+            topic: only for this topic. By default the code is set for the whole request if the API has a field for that
+                (OffsetCommit, OffsetFetch, and Fetch for the codes of sessions), else for the next partition.
+            partition: only for the partition with this number.
             group: only in requests of this group.
             member: only in requests of this member: an id, or one of `broker.group(...).members`.
             node: only by the node with this id.
-            times: how often; each partition that is answered counts. `None`: until it is removed.
-            when: asked with the exchange when everything else fits; it is called in the broker's thread, and must not
-                block. `exchange.request` is the request.
-            after: the request is carried out, and the answer says that it failed.
+            times: how often; each partition that gets the code counts. `None`: until it is removed.
+            when: a predicate that is called with the exchange if everything else matches. It is called in the broker's
+                thread, and must not block. `exchange.request` is the request.
+            after: carry out the request, and answer that it failed.
 
         Raises:
             BrokerRefusal: there is no such API, code or node, or the API's answer has no such place.
@@ -120,7 +122,9 @@ class Faulting(Running):
     # Rules.
 
     def delay(self, *apis: Api, ms: int, node_id: int | None = None, times: int | None = None) -> Handle:
-        """Delay answers by `ms` milliseconds. Without APIs: all of them; this holds for each rule."""
+        """Delay answers by `ms` milliseconds. Without `apis` a rule applies to all APIs; this holds for every kind of
+        rule.
+        """
         return self._rule(lambda rules: rules.delay(*apis, ms=ms, node_id=node_id, times=times), node_id)
 
     def hold(
@@ -163,16 +167,16 @@ class Faulting(Running):
         return self._rule(lambda rules: rules.rewrite(api, change, node_id=node_id, times=times), node_id)
 
     def throttle(self, *apis: Api, ms: int, node_id: int | None = None, times: int | None = None) -> Handle:
-        """Answer at once that the client is over its quota, and work at none of its requests for `ms` ms (KIP-219)."""
+        """Answer at once that the client is over its quota, and handle none of its requests for `ms` ms (KIP-219)."""
         return self._rule(lambda rules: rules.throttle(*apis, ms=ms, node_id=node_id, times=times), node_id)
 
     def when(
         self, moment: Moment, act: Callable[[], object], *, group: str | None = None, times: int | None = 1
     ) -> Handle:
-        """Call a function at the worst moment that there is: `broker.when("generation", broker.disconnect)`.
+        """Call a function at a critical moment of a group: `broker.when("generation", broker.disconnect)`.
 
-        It is called in the broker's thread, before what the broker says at that moment is sent. It may make all calls
-        of the broker that do not wait. An error that it raises is kept among the troubles.
+        It is called in the broker's thread, before the broker's answers of that moment are sent. It may make every call
+        of the broker that does not wait. An error that it raises is kept among the troubles.
 
         Args:
             moment: `"generation"`: one begins, or the group is empty now; `"assignment"`: the leader has handed it in;
@@ -182,7 +186,7 @@ class Faulting(Running):
             times: how often. `None`: until it is removed.
 
         Raises:
-            BrokerRefusal: there is no such moment, or it is no such function.
+            BrokerRefusal: there is no such moment, or `act` is not such a function.
         """
         ambush = Ambush(moment, act, group, times)
         moments = self._cluster.moments
@@ -190,7 +194,9 @@ class Faulting(Running):
         return Handle(self, lambda: moments.remove(ambush), lambda: ambush.used_count)
 
     def clear(self) -> None:
-        """Remove every error code, every rule, and what waits for its moment; answers that are held are sent."""
+        """Remove every error code, every rule and every function that waits for its moment. Answers that are held are
+        sent.
+        """
 
         def clear(_now_ms: int) -> None:
             self._cluster.faults.clear()

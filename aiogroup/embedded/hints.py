@@ -1,4 +1,4 @@
-"""What the exchanges of a test say about why nothing happens in it: the commonest mistakes leave no error anywhere."""
+"""Guesses from a test's exchanges why nothing happens in it: the most common mistakes raise no error anywhere."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["hints"]
 
 OFTEN = 3
-"""One connection that asks for versions only may be a probe."""
+"""How many connections that ask only for versions are suspicious: a single one may be a probe."""
 
 
 def hints(seen: Iterable[Seen]) -> list[str]:
-    """A line for each; none if there is nothing to say."""
+    """A line for each hint; empty if there is none."""
     topics: dict[str, bool] = {}
     apis: dict[str, list[str]] = {}
     sought: dict[tuple[str, str], None] = {}

@@ -1,4 +1,4 @@
-"""The ground of the broker's calls: each changes the machine, or looks into it, in the place where it runs."""
+"""The base of the broker's calls: each changes the machine, or looks into it, in the place where it runs."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Running:
         return self._place
 
     def _call(self, act: Callable[[int], T]) -> T:
-        """Do it in the machine, at its instant, from any thread; what follows from it is sent."""
+        """Call `act` in the machine, from any thread, with the machine's time. Answers that result are sent."""
         found: list[T] = []
         self._running().call(lambda now_ms: found.append(act(now_ms)))
         return found[0]
 
     def _look_back(self, look: Callable[[], T]) -> T:
-        """Look into the machine; after the broker was closed, too, when nothing moves in it any more."""
+        """Look into the machine. It is allowed after the broker was closed, too, when the machine no longer changes."""
         if self._place is not None and self._place.is_closed:
             return look()
         return self._call(lambda _now_ms: look())
 
     def change(self, act: Callable[[], None]) -> None:
-        """Do it in the machine if the broker still runs; for handles, which may outlive it."""
+        """Call `act` in the machine if the broker still runs. Handles use it, since they may outlive the broker."""
         if self._place is not None and not self._place.is_closed:
             self._call(lambda _now_ms: act())
 

@@ -1,4 +1,4 @@
-"""What the broker shows of its groups: values that do not change any more, taken at one instant."""
+"""The broker's views of its groups: immutable values, taken at one instant."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ByPartition(Mapping[TopicPartition, T]):
     def __getitem__(self, partition: tuple[str, int]) -> T:
         return self._values[TopicPartition(*partition)]
 
-    if TYPE_CHECKING:  # what `Mapping` has, for the keys of `__getitem__`
+    if TYPE_CHECKING:  # the methods of `Mapping`, typed for the keys of `__getitem__`
 
         @overload
         def get(self, partition: tuple[str, int], /) -> T | None: ...
@@ -62,7 +62,7 @@ class ByPartition(Mapping[TopicPartition, T]):
 
 
 class CommittedOffset(int):
-    """A committed offset: an int that knows what was committed beside it."""
+    """A committed offset: an int with the metadata and the leader epoch that were committed with it."""
 
     def __new__(cls, committed: Committed) -> CommittedOffset:
         made = super().__new__(cls, committed.offset)
@@ -79,7 +79,7 @@ class CommittedOffset(int):
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of the record before; -1: it was not committed."""
+        """The epoch of the record before the offset; -1 if none was committed."""
         return self._leader_epoch
 
 
@@ -92,11 +92,11 @@ class MemberView:
     """Its `group.instance.id`; `None`: it has none."""
     client_id: str
     partitions: tuple[TopicPartition, ...]
-    """Its share as the leader sent it last."""
+    """Its partitions, as the leader assigned them last."""
     topics: tuple[str, ...]
-    """What it has subscribed to. A pattern is a list of names here."""
+    """The topics that it has subscribed to. A pattern is shown as a list of names."""
     silent_ms: int
-    """The time since the coordinator has last heard of it; 0 while it waits for an answer of the coordinator."""
+    """The time since the coordinator last heard of it; 0 while it waits for the coordinator's answer."""
     session_timeout_ms: int
     is_leader: bool
 
@@ -118,7 +118,7 @@ class GroupView:
     protocol: str | None
     """The assignor of this generation."""
     members: tuple[MemberView, ...]
-    """In the order in which they joined."""
+    """The members in the order in which they joined."""
     coordinator: int
     """The node that coordinates it; -1: none does, as the node is down."""
     is_loading: bool
@@ -188,15 +188,15 @@ def group_ids_of(cluster: Cluster) -> tuple[str, ...]:
 
 
 def committed_of(cluster: Cluster, group_id: str) -> ByPartition[CommittedOffset]:
-    """What the group has committed, whoever coordinates it."""
+    """The group's committed offsets, whichever node coordinates it."""
     log = cluster.coordinators.log_of(group_id)
     offsets = {} if log is None else log.offsets
     return ByPartition({TopicPartition(*each): CommittedOffset(value) for each, value in offsets.items()})
 
 
 def lag_of(cluster: Cluster, group_id: str, now_ms: int) -> ByPartition[int]:
-    """How many offsets the group has not committed: of each partition that it has committed, and of all partitions of
-    the topics of its members.
+    """How many offsets the group has not committed, for each partition that it has committed and for all partitions of
+    its members' topics.
     """
     committed = committed_of(cluster, group_id)
     of_group: dict[TopicPartition, None] = dict.fromkeys(committed)

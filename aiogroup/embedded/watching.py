@@ -1,6 +1,4 @@
-"""Calls that look at the broker: what was asked, what it refused, how groups stand; and that wait until something is
-so.
-"""
+"""Calls that look at the broker: requests, refusals and the state of groups; and calls that wait for a condition."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ __all__ = ["Watching"]
 Look: TypeAlias = "Condition | Callable[[], object]"
 EXCHANGES_TOLD = 10
 MOST_CHARS = 300
-"""Of one exchange in an error's message."""
+"""The length limit for one exchange in an error's message."""
 
 
 class Watching(Running):
@@ -38,7 +36,7 @@ class Watching(Running):
     # Groups.
 
     def group(self, group_id: str) -> GroupView:
-        """The group with its members as it is now. One that nobody knows is Dead, and has no members."""
+        """The group with its members as it is now. An unknown group is Dead, and has no members."""
         group_named(group_id)
         return self._call(lambda now_ms: view_of(self._cluster, group_id, now_ms))
 
@@ -54,8 +52,8 @@ class Watching(Running):
         return self._call(lambda _now_ms: committed_of(self._cluster, group_id))
 
     def lag(self, group_id: str) -> ByPartition[int]:
-        """How many offsets are left: of each partition that the group has committed, and of all partitions of its
-        members' topics. Without a commit all that the partition has.
+        """How many offsets are left, for each partition that the group has committed and for all partitions of its
+        members' topics. Without a commit, all offsets of the partition count.
         """
         group_named(group_id)
         return self._call(lambda now_ms: lag_of(self._cluster, group_id, now_ms))
@@ -63,8 +61,8 @@ class Watching(Running):
     # What went on.
 
     def requests(self, api: Api | None = None, *, group: str | None = None, client_id: str | None = None) -> list[Seen]:
-        """The last 10,000 exchanges, without records: of one API, that name a group, of one client. They can be read
-        after the broker was closed, too.
+        """The last 10,000 exchanges, without their records. Filters: one API, a group that is named, one client. They
+        can be read after the broker was closed, too.
 
         Raises:
             BrokerRefusal: there is no such API.
@@ -81,7 +79,8 @@ class Watching(Running):
         return self._look_back(lambda: self._cluster.watch.count(api, node_id))
 
     def unread(self, topic: str, *, client_id: str | None = None) -> tuple[int, ...]:
-        """The partitions of a topic that no connected client fetches, or none with this client id.
+        """The partitions of a topic that no connected client fetches. If `client_id` is given, only clients with this
+        id count.
 
         Raises:
             BrokerRefusal: there is no such topic.
@@ -95,11 +94,13 @@ class Watching(Running):
 
     @property
     def troubles(self) -> list[Trouble]:
-        """What was asked for in vain, each with what helps. It can be read after the broker was closed, too."""
+        """The requests that the broker refused to serve, each with advice. They can be read after the broker was
+        closed, too.
+        """
         return list(self._cluster.troubles.kept)
 
     def log_tail(self, lines: int = 40) -> str:
-        """The last exchanges, a line each, below the state of each node and what was refused. It can be read after the
+        """The state of each node, the refusals, and then the last exchanges, a line each. It can be read after the
         broker was closed, too.
         """
         nodes = (
@@ -116,11 +117,11 @@ class Watching(Running):
 
         Args:
             condition: one of `stable`, `reading`, `committed`, `caught_up`, `asked`, or a function without arguments;
-                it is looked at after each exchange, and every 5 ms (a condition every 50 ms).
+                it is checked after each exchange, and every 5 ms (a condition every 50 ms).
             timeout_s: how long, in seconds.
 
         Raises:
-            TimeoutError: it did not come about; the message says how groups stand and what was asked last.
+            TimeoutError: the condition did not come true; the message has the state of groups and the last requests.
             BrokerRefusal: the broker runs in this thread's loop, which this call would stop: `await until(...)`.
         """
         __tracebackhide__ = True  # pytest shows the line of the test that waits
@@ -143,7 +144,7 @@ class Watching(Running):
             raise TimeoutError(self._why_not(condition, timeout_s, is_blocking=True))
 
     async def until(self, condition: Look, timeout_s: float = 10) -> None:
-        """As `wait`, in a coroutine: the loop goes on meanwhile. The function may be a coroutine function."""
+        """As `wait`, but without blocking the loop. The function may be a coroutine function."""
         __tracebackhide__ = True
         self._running().check_process()
         _look_at(condition)

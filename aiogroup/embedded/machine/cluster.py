@@ -54,8 +54,8 @@ __all__ = ["Cluster", "Output"]
 
 
 class Output(NamedTuple):
-    """What is to be done with a connection: send these buffers in order, then close it if it is closed; else read on if
-    it wants input.
+    """What to do with a connection: send these buffers in order. Then close it if it is closed, or read on if it wants
+    input.
     """
 
     connection: Connection
@@ -67,12 +67,11 @@ class Cluster:
 
     Args:
         settings: the broker's.
-        rng: where ids come from.
-        nodes: how many.
-        racks: theirs, in order; `rack-1` and so on without.
+        rng: the source of ids. nodes: how many.
+        racks: the nodes' racks, in order; by default `rack-1` and so on.
         api_versions: narrower ranges, as an older broker has: `{"JoinGroup": (0, 3)}`.
-        failover_ms: when the others notice that a node has died.
-        max_bytes: of all logs together; then Produce is refused.
+        failover_ms: the time after which the other nodes notice that a node has died.
+        max_bytes: the limit of all logs together; beyond it Produce is refused.
         static_membership: `kafka`, or `draft` for KIP-345 as its draft 41 has it.
     """
 
@@ -159,7 +158,7 @@ class Cluster:
         return self.timers.next_at_ms
 
     def tick(self, now_ms: int) -> None:
-        """Do everything that is due, each at its own instant and in its order."""
+        """Do everything that is due, in order, each at its own instant."""
         self.advance(now_ms)
         self.work()
 
@@ -190,7 +189,7 @@ class Cluster:
         return connection
 
     def take_output(self) -> list[Output]:
-        """What is to be sent and closed since the last call. Of a paused node nothing is."""
+        """What has to be sent and closed since the last call; nothing for a paused node."""
         taken = [each for each in self._output.values() if not each.node.is_paused]
         self._output = {number: each for number, each in self._output.items() if each.node.is_paused}
         return [Output(each, each.take_output()) for each in taken]
@@ -201,7 +200,7 @@ class Cluster:
 
     def disconnect(self, node_id: int | None) -> None:
         """Break the connections to a node, or all of them. What was not sent is lost."""
-        # What a connection of a paused node was to send before it was closed is still there.
+        # `_output` may still hold bytes of a paused node's connection that was closed before they were sent.
         for connection in (*self._connections.values(), *self._output.values()):
             if node_id in (None, connection.node_id):
                 connection.take_output()
@@ -239,7 +238,7 @@ class Cluster:
         connection.close()
 
     def work(self) -> None:
-        """Work at the requests that are there, one of each connection in turn."""
+        """Handle the requests that have arrived, one of each connection in turn."""
         while self._ready:
             connection = self._ready.popleft()
             if not connection.is_closed:
@@ -292,7 +291,7 @@ class Cluster:
     # Calls from outside.
 
     def control(self, act: Callable[[int], None], now_ms: int) -> None:
-        """Change something at an instant, and go on with the requests that can be worked at because of it."""
+        """Change something at an instant, and go on with the requests that can be handled because of it."""
         self.advance(now_ms)
         try:
             act(self.now_ms)

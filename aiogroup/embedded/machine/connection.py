@@ -29,23 +29,23 @@ class Owner(Protocol):
         """Do what is due before this instant's input."""
 
     def on_frame(self, connection: Connection, /) -> None:
-        """A whole request is there, and none is worked at."""
+        """A whole request has arrived, and none is being handled."""
 
     def work(self, /) -> None:
-        """Work at the requests that are there."""
+        """Handle the requests that have arrived."""
 
     def on_answer(self, exchange: Exchange, /) -> None: ...
 
     def on_output(self, connection: Connection, /) -> None:
-        """There are bytes to send, or the connection reads on, or it is to be closed."""
+        """There are bytes to send, or the connection reads on, or it has to be closed."""
 
     def on_closed(self, connection: Connection, /) -> None:
-        """The connection is closed, by either end; told again if both close it."""
+        """The connection was closed by either end. Called twice if both ends close it."""
 
     def on_garbage(self, connection: Connection, what: str, /) -> None: ...
 
     def gate_of(self, connection: Connection, /) -> Gate:
-        """Where rules look at the connection's answers."""
+        """The gate through which rules act on the connection's answers."""
 
 
 class Connection:
@@ -56,18 +56,18 @@ class Connection:
         self.number = number
         self.is_closed = False
         self.exchange: Exchange | None = None
-        """The request that is worked at."""
+        """The request that is being handled."""
         self._owner = owner
         self._max_frame_bytes = max_frame_bytes
         self._is_writable = True
-        self._is_waiting = False  # a whole frame is there, and the owner knows it
+        self._is_waiting = False  # a whole frame has arrived, and the owner knows it
         self._data = memoryview(b"")
         self._position = 0  # in `_data`: where the next frame begins
-        self._more: list[Buffer] = []  # what came behind `_data`
+        self._more: list[Buffer] = []  # what came after `_data`
         self._more_bytes = 0
         self._output: list[Buffer] = []
         self._gate = owner.gate_of(self)
-        self._is_muted = False  # a client that is throttled is not heard
+        self._is_muted = False  # requests of a throttled client are not handled
 
     @property
     def node_id(self) -> int:
@@ -77,13 +77,13 @@ class Connection:
 
     @property
     def input_bytes(self) -> int:
-        """What has come and was not worked at."""
+        """The bytes that have arrived and were not handled yet."""
         return len(self._data) - self._position + self._more_bytes
 
     @property
     def wants_input(self) -> bool:
-        """Whether the transport is to read on. While a request is worked at it reads once more, so that it learns that
-        the peer has gone; what it then has stays here until the answer is sent.
+        """Whether the transport should read on. While a request is handled it reads once more, to learn whether the
+        peer has gone; these bytes are kept here until the answer is sent.
         """
         return not self.is_closed and (self._is_free or not self.input_bytes)
 
@@ -97,7 +97,7 @@ class Connection:
         )
 
     def receive(self, data: Buffer, now_ms: int) -> None:
-        """Take bytes that came. Never raises because of them: what is no request closes the connection, as Kafka does.
+        """Take bytes that came. They never raise: bytes that are no request close the connection, as in Kafka.
 
         `data` is kept as it is, and must not change.
         """
@@ -110,7 +110,7 @@ class Connection:
         self._owner.work()
 
     def look(self) -> None:
-        """See whether the next request is there, and may be worked at."""
+        """Check whether the next request has arrived and may be handled."""
         if self.is_closed or not self._is_free or self.input_bytes < SIZE_BYTES:
             return
         if len(self._data) - self._position < SIZE_BYTES:
@@ -123,7 +123,7 @@ class Connection:
             self._owner.on_frame(self)
 
     def go_on(self) -> None:
-        """The node works again. Of a request that is there in part the rest is to be read."""
+        """The node works again: handle the next request, or read the rest of one that has arrived in part."""
         self._owner.on_output(self)
         self.look()
 
@@ -153,8 +153,8 @@ class Connection:
     # Output.
 
     def answered(self, exchange: Exchange, _now_ms: int) -> None:
-        """Send the answer, and look at the next request. The owner works at it after the one that is under way: a
-        handler that answers several connections is not to meet their next requests in the middle.
+        """Send the answer, and look for the next request. The owner handles it only after the current one: a handler
+        that answers several connections must not be interrupted by their next requests.
         """
         self.exchange = None
         response = exchange.response
@@ -167,7 +167,7 @@ class Connection:
         self.look()
 
     def pass_over(self, *, is_cut: bool) -> None:
-        """The request is not handled: the connection breaks, or goes on with the next one."""
+        """Skip the request: the connection breaks, or goes on with the next request."""
         self.exchange = None
         if is_cut:
             self.close()
@@ -176,13 +176,13 @@ class Connection:
             self.look()
 
     def send(self, buffers: list[Buffer]) -> None:
-        """Send an answer that was held up; the next request may be worked at."""
+        """Send an answer that was held up; the next request may be handled."""
         self._output += buffers
         self._owner.on_output(self)
         self.look()
 
     def set_muted(self, is_muted: bool) -> None:
-        """Work at no further request, or go on."""
+        """Stop handling requests, or go on."""
         self._is_muted = is_muted
         self._owner.on_output(self)
         self.look()

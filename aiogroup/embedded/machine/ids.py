@@ -33,7 +33,7 @@ class Ids:
         return f"{prefix}-{self.uuid()}"
 
     def cluster_id(self) -> str:
-        """It says what it is, also in logs of clients."""
+        """An id that names the embedded broker, so that clients' logs show it."""
         return "aiogroup-embedded-" + urlsafe_b64encode(self._rng.getrandbits(48).to_bytes(6, "big")).decode()
 
     def session_id(self) -> int:
@@ -43,8 +43,8 @@ class Ids:
     def producer_id(self) -> int:
         """Kafka hands out blocks of ids, in order.
 
-        The first one is drawn by lot: a broker that is started anew knows no sequence numbers, so it must not give out
-        the id of a producer that has outlived the broker before.
+        The first id is random: a newly started broker knows no sequence numbers, so it must not give out the id of a
+        producer that has outlived the previous broker.
         """
         if self._next_producer_id is None:
             self._next_producer_id = self._rng.getrandbits(PRODUCER_ID_BITS)

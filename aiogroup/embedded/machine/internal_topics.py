@@ -20,7 +20,7 @@ REPLICAS_COUNT = 3
 
 
 class InternalTopics:
-    """Creates an internal topic when somebody first looks for a coordinator of its kind, as Kafka does
+    """Creates an internal topic when a client first looks for a coordinator of its kind, as Kafka does
     (AutoTopicCreationManager). It holds no records: groups and transactions are kept beside the topics.
     """
 
@@ -30,7 +30,7 @@ class InternalTopics:
         self._settings = settings
 
     def ensure(self, name: str, now_ms: int) -> None:
-        """Create the topic if it is not there. Each coordinator leads the partition that is its own."""
+        """Create the topic if it does not exist. Each coordinator leads its own partition."""
         if self._topics.get(name) is not None:
             return
         ids = [node.node_id for node in self._nodes]
@@ -42,6 +42,6 @@ class InternalTopics:
             assignments=[tuple(ids[(index + each) % len(ids)] for each in range(factor)) for index in range(count)],
             config={"cleanup.policy": "compact"},
             is_internal=True,
-            # Not drawn by lot: whether somebody looks for a coordinator must not change the ids that a seed gives.
+            # Not random: the search for a coordinator must not change the ids that a seed gives.
             topic_id=uuid5(NAMESPACE_OID, name),
         )

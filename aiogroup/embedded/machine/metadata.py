@@ -1,4 +1,4 @@
-"""What is in the cluster: ApiVersions, and Metadata with nodes, topics and leaders."""
+"""Describes the cluster: ApiVersions, and Metadata with nodes, topics and leaders."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ FEATURES_FROM_0_SINCE = 4
 CLIENT_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SUPPORTED: tuple[SupportedFeatureKey, ...] = (SupportedFeatureKey("transaction.version", 0, 1),)
 FINALIZED: tuple[FinalizedFeatureKey, ...] = (FinalizedFeatureKey("transaction.version", 1, 1),)
-"""Transactions of version 2 (KIP-890) are not served: Java's producer takes them only where this says 2."""
+"""Transactions of version 2 (KIP-890) are not served: Java's producer uses them only if this version is 2."""
 BY_ID_SINCE = 12
 NO_LEADER = -1
 TOPIC_OPERATIONS = 0b1101_1111_1000
-"""Read, write, create, delete, alter, describe, describe and alter configs: all that there are, as without an
-authorizer (AclEntry.supportedOperations).
+"""Read, write, create, delete, alter, describe, describe and alter configs: all operations, as without an authorizer
+(AclEntry.supportedOperations).
 """
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 
@@ -67,7 +67,7 @@ class ClusterMetadata:
         self._finalized = FINALIZED
 
     def offer(self, feature: str, version: int) -> None:
-        """List a feature that is on in the whole cluster, in this one version."""
+        """List a feature that is on in the whole cluster, with this single version."""
         self._supported += (SupportedFeatureKey(feature, version, version),)
         self._finalized += (FinalizedFeatureKey(feature, version, version),)
 
@@ -80,7 +80,7 @@ class ClusterMetadata:
         version = exchange.version
         lowest, highest = self._ranges[ApiVersionsRequest]
         if not lowest <= version <= highest:
-            # In version 0, with the range of this one request (KIP-511).
+            # The answer is in version 0, and has only the range of ApiVersions (KIP-511).
             own = ApiVersion(ApiVersionsRequest.API_KEY, lowest, highest)
             exchange.answer(ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, (own,)), now_ms)
             return
@@ -126,8 +126,8 @@ class ClusterMetadata:
         return [self._told(exchange, request, topic) for topic in self._topics]
 
     def _asked(self, exchange: Exchange, request: MetadataRequest, now_ms: int) -> Iterable[MetadataResponseTopic]:
-        """Each topic once; ids that nobody has come first, and names that nobody has last, as
-        KafkaApis.handleTopicMetadataRequest puts the answer together. Otherwise in the order of the request.
+        """Each topic once, in the order of the request, except that unknown ids come first and unknown names last
+        (KafkaApis.handleTopicMetadataRequest).
         """
         asked = tuple(dict.fromkeys(request.topics or ()))
         by_id = tuple(each for each in asked if each.topic_id != ZERO_UUID)
@@ -156,7 +156,8 @@ class ClusterMetadata:
             if refusal_of_name(name, self._topics) is not None:
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
             elif request.allow_auto_topic_creation and self._settings["auto.create.topics.enable"]:
-                # This answer says that it is not there; the next one will have it (DefaultAutoTopicCreationManager).
+                # This answer says that the topic does not exist; the next one will have it
+                # (DefaultAutoTopicCreationManager).
                 self._create(name, now_ms)
             code = self._faults.denial(exchange, place) or code
         return MetadataResponseTopic(code, name)
@@ -190,7 +191,7 @@ class ClusterMetadata:
         code = fault or (ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE)
         replicas = partition.replicas
         if exchange.version == 0:
-            # The oldest clients get no replicas whose nodes they cannot find (errorUnavailableEndpoints).
+            # The oldest clients do not get replicas whose nodes are down (errorUnavailableEndpoints).
             if has_leader and len(live) < len(replicas) and not fault:
                 code = ErrorCode.REPLICA_NOT_AVAILABLE
             replicas = live
@@ -213,11 +214,11 @@ def _names_a_client(request: ApiVersionsRequest) -> bool:
 
 
 def _refusal_of_all(request: MetadataRequest, version: int) -> ErrorCode:
-    """MetadataRequest.getErrorResponse tells no nodes, either."""
+    """Why the whole request is refused, or NONE. The answer then has no nodes (MetadataRequest.getErrorResponse)."""
     topics = request.topics or ()
     is_unnamed = any(each.name is None for each in topics)
     has_id = any(each.topic_id != ZERO_UUID for each in topics)
     if version < BY_ID_SINCE:
         return ErrorCode.INVALID_REQUEST if is_unnamed or has_id else ErrorCode.NONE
-    # A topic with neither a name nor an id: Kafka does not expect that.
+    # Kafka does not handle a topic with neither a name nor an id.
     return ErrorCode.UNKNOWN_SERVER_ERROR if is_unnamed and not has_id else ErrorCode.NONE

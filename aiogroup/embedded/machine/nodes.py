@@ -18,12 +18,12 @@ __all__ = ["Leaders", "Node", "Nodes"]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One node. Its address is set by whoever gives it a socket; ids begin with 1, as those of devkafka."""
+    """One node. The code that makes its socket sets its address. Ids begin with 1, as in devkafka."""
 
     node_id: int
     rack: str | None = None
     host: str = "127.0.0.1"
-    """A literal: some clients would take the name `localhost` for ::1."""
+    """An address, because some clients resolve the name `localhost` to ::1."""
     port: int = 0
     is_up: bool = True
     is_paused: bool = False
@@ -34,7 +34,7 @@ class Node:
 
     @property
     def is_live(self) -> bool:
-        """Whether the others count on it."""
+        """Whether the other nodes count it among the live ones."""
         return self.is_up and not self.is_fenced
 
 
@@ -42,8 +42,9 @@ Told = Callable[[Node, int], None]
 
 
 class Nodes:
-    """The nodes by id. `on_down`, `on_failover`, `on_up` and `on_resumed` hold what is called when a node changes,
-    with the node and the time."""
+    """The nodes by id. `on_down`, `on_failover`, `on_up` and `on_resumed` hold callbacks for changes of a node, which
+    get the node and the time.
+    """
 
     def __init__(
         self,
@@ -61,11 +62,11 @@ class Nodes:
         for node, rack in zip(self._by_id.values(), racks, strict=False):
             node.rack = rack
         self.on_down: list[Told] = []
-        """At once: its connections break, and what it kept in memory is gone."""
+        """Called when a node goes down: its connections break, and its memory is lost."""
         self.on_failover: list[Told] = []
-        """The others have noticed: they lead and coordinate in its place."""
+        """Called when the others have noticed it: they lead and coordinate in its place."""
         self.on_up: list[Told] = []
-        """The others count on it again."""
+        """Called when the others count it among the live ones again."""
         self.on_resumed: list[Told] = []
 
     def __iter__(self) -> Iterator[Node]:
@@ -85,7 +86,7 @@ class Nodes:
         return node is not None and node.is_live
 
     def serving(self, node_id: int) -> Node | None:
-        """The node, if it is up."""
+        """The node if it is up, else `None`."""
         node = self._by_id.get(node_id)
         return node if node is not None and node.is_live else None
 
@@ -94,11 +95,11 @@ class Nodes:
         return [node for node in self._by_id.values() if node.is_live]
 
     def live(self, replicas: Iterable[int]) -> tuple[int, ...]:
-        """Those of the replicas whose nodes are up: the ones in sync."""
+        """The replicas whose nodes are up; these are in sync."""
         return tuple(each for each in replicas if self.is_up(each))
 
     def replicas_of(self, index: int, factor: int) -> tuple[int, ...]:
-        """The replicas of a new partition, the leader first: the nodes in turn, those that are down at the end."""
+        """The replicas of a new partition, the leader first: the nodes in turn, with nodes that are down at the end."""
         ids = [node.node_id for node in self.up] or list(self._by_id)
         ids = ids[index % len(ids) :] + ids[: index % len(ids)]
         return tuple((ids + [each for each in self._by_id if each not in ids])[:factor])
@@ -106,11 +107,11 @@ class Nodes:
     # What happens to them.
 
     def kill(self, node_id: int, now_ms: int, failover_ms: int | None = None) -> None:
-        """It dies. The others notice after `failover_ms`, or after that of all nodes if it is not given."""
+        """Let the node die. The others notice after `failover_ms`; by default after the cluster's own."""
         self._end(node_id, now_ms, self._failover_ms if failover_ms is None else failover_ms)
 
     def stop(self, node_id: int, now_ms: int) -> None:
-        """Controlled shutdown: others lead and coordinate at once."""
+        """Controlled shutdown: other nodes lead and coordinate at once."""
         self._end(node_id, now_ms, 0)
 
     def _end(self, node_id: int, now_ms: int, failover_ms: int) -> None:
@@ -138,7 +139,7 @@ class Nodes:
             node.failover = None
 
     def start(self, node_id: int, now_ms: int) -> None:
-        """It is there again, with its logs and at its address."""
+        """Start the node again, with its logs and at its address."""
         node = self._by_id[node_id]
         if node.is_up:
             raise BrokerRefusal(f"node {node_id} runs already")
@@ -149,8 +150,9 @@ class Nodes:
         self._watch_the_silent(now_ms)
 
     def pause(self, node_id: int, now_ms: int) -> None:
-        """Its sockets stay open, and it says nothing. The controller, if it has a majority of the nodes, waits for
-        `broker.session.timeout.ms`, and fences it (BrokerHeartbeatManager): others lead and coordinate in its place.
+        """Pause the node: its sockets stay open, and it answers nothing. If a majority of the nodes works, the
+        controller fences it after `broker.session.timeout.ms` (BrokerHeartbeatManager): others lead and coordinate in
+        its place.
         """
         node = self._running(node_id)
         if not node.is_paused:
@@ -165,7 +167,7 @@ class Nodes:
             self._fail_over(node, now_ms)
 
     def resume(self, node_id: int, now_ms: int) -> None:
-        """It goes on with what has arrived meanwhile."""
+        """Let the node go on with what has arrived meanwhile."""
         node = self._running(node_id)
         self._forget_failover(node)
         was_fenced, node.is_paused, node.is_fenced = node.is_fenced, False, False
@@ -177,8 +179,8 @@ class Nodes:
         self._watch_the_silent(now_ms)
 
     def _watch_the_silent(self, now_ms: int) -> None:
-        """There may be a majority again, and so a controller: who was silent without one has a whole session from now
-        on.
+        """There may be a majority again, and so a controller. A node that fell silent while there was none gets a whole
+        session from now on.
         """
         for node in self:
             if node.is_paused and not node.is_fenced and node.failover is None:
@@ -211,6 +213,6 @@ class Leaders:
     def _on_up(self, node: Node, now_ms: int) -> None:
         for topic in self._topics:
             for partition in topic.partitions:
-                # Who died and came back before the others noticed leads on, in a new epoch.
+                # A node that died and came back before the others noticed keeps its leadership, in a new epoch.
                 if partition.leader in (-1, node.node_id) and node.node_id in partition.replicas:
                     partition.elect(node.node_id, now_ms)

@@ -1,4 +1,4 @@
-"""What a test may listen to inside of the machine: each request, its answers, generations, members that fell silent."""
+"""Callbacks inside the machine for tests: each request, its answers, generations, members that fell silent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Observer", "Observers"]
 
 
 class Observer:
-    """Overrides what it wants to hear. It must not change the machine from within a call."""
+    """A subclass overrides the callbacks that it needs. It must not change the machine from within a call."""
 
     def before_request(self, exchange: Exchange, now_ms: int) -> None:
         """A request was decoded; its handler comes next."""
 
     def on_answers(self, exchange: Exchange | None, answered: Sequence[Exchange], now_ms: int) -> None:
-        """What was answered in one go: because of a request, or by time (`None`)."""
+        """The exchanges that were answered in one step, because of a request or by time (`exchange` is `None`)."""
 
     def on_generation(self, group: Group, now_ms: int) -> None:
         """A generation begins, or the group is empty now."""

@@ -1,4 +1,4 @@
-"""What the embedded broker does not do, each with what helps, and the list of what a test ran into."""
+"""What the embedded broker does not do, each with advice, and the list of the refusals that a test ran into."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["REFUSALS", "BrokerRefusal", "Refusal", "Trouble", "Troubles", "group
 
 
 class BrokerRefusal(Exception):  # noqa: N818 (it is no error of a client: the embedded broker does not do this)
-    """The embedded broker does not do what a call of Python asks for; the message says what helps."""
+    """The embedded broker cannot do what a Python call asks for; the message says what helps."""
 
 
 def whole_number(name: str, value: object, *, at_least: int | None = None) -> int:
-    """An argument of a call that is a whole number.
+    """Check an argument that must be a whole number.
 
     Raises:
-        BrokerRefusal: it is none, or too small; a text or a float would fail later, in a place that says nothing to the
-            caller.
+        BrokerRefusal: it is not one, or too small. A text or a float would otherwise fail later, in a place that tells
+            the caller nothing.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise BrokerRefusal(f"{name}={value!r}: a whole number, not {type(value).__name__}")
@@ -26,10 +26,10 @@ def whole_number(name: str, value: object, *, at_least: int | None = None) -> in
 
 
 def group_named(group_id: object) -> str:
-    """An argument of a call that names a group.
+    """Check an argument that must name a group.
 
     Raises:
-        BrokerRefusal: it is no text.
+        BrokerRefusal: it is not a text.
     """
     if not isinstance(group_id, str):
         raise BrokerRefusal(f"a group is named by its id, a text, and not by {group_id!r}")
@@ -38,7 +38,7 @@ def group_named(group_id: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One thing that a client may ask for in vain."""
+    """One thing that a client may ask for and not get."""
 
     name: str
     seen: str
@@ -140,6 +140,6 @@ class Troubles:
         return trouble
 
     def note_settings(self, client_id: str | None, of: str, message: str | None, now_ms: int) -> None:
-        """Settings were refused with this message: a trouble, if it is one that Kafka does not say."""
+        """Settings were refused with this message. It counts as a trouble if Kafka would not have refused them."""
         if message is not None and "embedded broker" in message.lower():
             self.note("settings", f"{client_id or 'a client'} set settings of {of}: {message}", now_ms)

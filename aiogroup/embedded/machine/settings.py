@@ -1,4 +1,4 @@
-"""The broker's settings and those of topics, by Kafka's names and with Kafka's defaults but for a few."""
+"""The settings of the broker and of topics, by Kafka's names and, with a few exceptions, with Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from (DescribeConfigsResponse.ConfigSource); the least number is the strongest source."""
+    """Where a value comes from (DescribeConfigsResponse.ConfigSource). The smallest number is the strongest source."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -52,7 +52,7 @@ class InvalidValueError(ValueError):
     def __init__(self, shown: object, why: str) -> None:
         super().__init__(why)
         self.shown = shown
-        """The value as Kafka's message shows it: a number as it was read, of a list the wrong word."""
+        """The value as Kafka's message shows it: a number as it was read, or the wrong word of a list."""
         self.why = why
 
 
@@ -64,7 +64,7 @@ class Number:
     least: int = 0
     most: int = LONG_MAX
     also: int | None = None
-    """One number outside of the bounds."""
+    """One number outside of the bounds that is valid too."""
 
     def read(self, text: str) -> int:
         is_int = self.most <= INT_MAX
@@ -129,7 +129,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A list of words, divided by commas; the value is a tuple."""
+    """A list of words, separated by commas; the value is a tuple."""
 
     default: tuple[str, ...]
     words: tuple[str, ...] | None = None
@@ -145,7 +145,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Replicas by partition and node, whose traffic Kafka would throttle."""
+    """A list of replicas, by partition and node, whose traffic Kafka would throttle."""
 
     default: tuple[str, ...] = ()
 
@@ -226,8 +226,8 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "segment.ms": _NO_FILES,
     "unclean.leader.election.enable": "no replica lags behind; an unclean election is a call of Python: truncate(...)",
 }
-"""Settings of topics that are kept and described, since administrators set them on any broker, but change nothing; each
-with the reason. A test that gives `Broker` their default says so.
+"""Topic settings that are kept and described, because administrators set them on any broker, but that change nothing;
+each with the reason. The defaults of these settings are refused as properties of `Broker`.
 """
 
 _OF_TOPICS: Mapping[str, Kind] = {default: kind for kind, default in TOPIC.values() if default is not None}
@@ -240,16 +240,16 @@ _DEFAULTS_WITHOUT_EFFECT = {
 BROKER: Mapping[str, Kind] = {
     **_OF_TOPICS,
     "auto.create.topics.enable": Flag(False),
-    # As devkafka sets it, after which a silent node is replaced.
+    # devkafka's value. After this time a silent node is replaced.
     "broker.session.timeout.ms": Number(3_000, 0, INT_MAX),
     "default.replication.factor": Number(1, 1, 32_767),
     "fetch.max.bytes": Number(57_671_680, 1_024, INT_MAX),
-    # As devkafka sets it: nobody waits for members that do not come.
+    # devkafka's value: a new group does not wait for more members.
     "group.initial.rebalance.delay.ms": Number(0, 0, INT_MAX),
     "group.max.session.timeout.ms": Number(1_800_000, 0, INT_MAX),
     "group.max.size": Number(INT_MAX, 1, INT_MAX),
     "group.min.session.timeout.ms": Number(100, 0, INT_MAX),
-    # Of KIP-345's draft alone: for clients that send no expansion time-out.
+    # Only for KIP-345's draft: the default for clients that send no expansion time-out.
     "group.static.expansion.timeout.ms": Number(0, 0, INT_MAX),
     "max.connections": Number(1_000, 0, INT_MAX),
     "max.incremental.fetch.session.cache.slots": Number(1_000, 0, INT_MAX),
@@ -268,11 +268,11 @@ BROKER: Mapping[str, Kind] = {
 """The settings that `Broker(properties=...)` knows."""
 
 DYNAMIC = (*_OF_TOPICS, "max.connections", "producer.id.expiration.ms")
-"""Those that an administrator may change while the broker runs (DynamicBrokerConfig)."""
+"""The settings that an administrator may change while the broker runs (DynamicBrokerConfig)."""
 ALWAYS_DYNAMIC = "min.insync.replicas"
 """Since eligible leader replicas (KIP-966) the controller keeps this one as a default of the whole cluster."""
 NOT_SET = "log.retention.ms"
-"""Kafka's default of this one is nothing: it has the same setting in hours too, which is described nowhere."""
+"""This setting has no default in Kafka, because the same setting exists in hours. That one is never described."""
 
 
 def spelled(value: Any) -> str:  # noqa: ANN401 (a value of any setting)
@@ -287,7 +287,8 @@ def spelled(value: Any) -> str:  # noqa: ANN401 (a value of any setting)
 class Settings:
     """The settings of one cluster. `settings["num.partitions"]` is a value of the type that it has in Kafka.
 
-    What an administrator changes holds for the whole cluster: only one that has a single node takes settings of a node.
+    Changes by an administrator apply to the whole cluster. So settings of a node can be changed only in a one-node
+    cluster.
     """
 
     def __init__(self, values: Mapping[str, Any], given: Iterable[str] = ()) -> None:
@@ -298,11 +299,11 @@ class Settings:
             ConfigSource.DYNAMIC_BROKER: {},
             ConfigSource.DYNAMIC_DEFAULT_BROKER: {ALWAYS_DYNAMIC: spelled(values[ALWAYS_DYNAMIC])},
         }
-        """What administrators have set: of the node, and of the cluster."""
+        """The settings that administrators have changed, for the node and for the cluster."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Settings:
-        """Kafka's properties; those that are not given have their defaults.
+        """The settings from Kafka's properties. Settings that are not given have their defaults.
 
         Raises:
             BrokerRefusal: the embedded broker has no such setting, it has no effect, or Kafka refuses its value.
@@ -326,7 +327,7 @@ class Settings:
         return self._values[name]
 
     def sources(self, name: str) -> list[tuple[ConfigSource, str]]:
-        """Where the value of a broker's setting could come from, the strongest first."""
+        """The possible sources of a broker setting's value, the strongest first."""
         found = [(source, texts[name]) for source, texts in self.changed.items() if name in texts]
         if name in self._given:
             found.append((ConfigSource.STATIC_BROKER, spelled(self._static[name])))
@@ -335,7 +336,7 @@ class Settings:
         return found
 
     def change(self, source: ConfigSource, texts: Mapping[str, str]) -> None:
-        """An administrator sets these and no others; they hold at once. The caller has checked them."""
+        """Replace the changed settings of this source, with effect at once. The caller has checked them."""
         self.changed[source] = dict(texts)
         self._values = dict(self._static)
         for layer in reversed(self.changed.values()):

@@ -1,5 +1,5 @@
-"""The state that outlives a cluster's processes, kept aside and put back: topics, logs, what groups have stored, and
-what administrators have set.
+"""Saves and restores the state that outlives a cluster's processes: topics, logs, what groups have stored, and what
+administrators have set.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["Snapshot", "restore", "take"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """What `Broker.snapshot` has kept. It never changes, and can be put back often."""
+    """The state that `Broker.snapshot` has saved. It never changes, and can be restored many times."""
 
     size_bytes: int
-    """Of all batches."""
+    """The size of all batches."""
     _topics: tuple[Topic, ...]
     _groups: tuple[tuple[str, GroupLog], ...]
     _transactional_ids: tuple[TransactionalId, ...]
     _settings: tuple[tuple[ConfigSource, dict[str, str]], ...]
     _form: tuple[str, int]
-    """Which static membership there was, and how many coordinator partitions."""
+    """The kind of static membership, and the number of coordinator partitions."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class Snapshot:
 
 
 def take(cluster: Cluster) -> Snapshot:
-    """Keep the state of now. Batches are shared, as they never change.
+    """Save the present state. Batches are shared, because they never change.
 
     Raises:
         BrokerRefusal: a transaction is under way.
@@ -56,7 +56,7 @@ def take(cluster: Cluster) -> Snapshot:
         for each in topic.partitions:
             if each.log.last_stable_offset < each.log.end_offset:
                 raise BrokerRefusal(f"a transaction is under way in {topic.name}-{each.index}: wait for its end")
-    # Kafka's own topics come again with the next question for a coordinator.
+    # Kafka's own topics are created again with the next search for a coordinator.
     topics = tuple(_copied(topic, budget) for topic in cluster.topics if topic.name not in (OFFSETS, TRANSACTIONS))
     groups = tuple((group_id, log.copy()) for seat in cluster.coordinators for group_id, log in seat.log.items())
     settings = tuple((source, dict(texts)) for source, texts in cluster.settings.changed.items())
@@ -64,11 +64,11 @@ def take(cluster: Cluster) -> Snapshot:
 
 
 def restore(cluster: Cluster, snapshot: Snapshot, now_ms: int) -> None:
-    """Put a state in the place of all topics and groups. Every connection breaks, as when brokers start anew.
+    """Replace all topics and groups by the saved ones. Every connection breaks, as when brokers are restarted.
 
     Raises:
-        BrokerRefusal: it is that of a cluster with other nodes or another form of static membership, or has no room in
-            `max_bytes`. Nothing has changed then.
+        BrokerRefusal: the snapshot is of a cluster with other nodes or another form of static membership, or does not
+            fit into `max_bytes`. Nothing has changed then.
     """
     if snapshot.size_bytes > cluster.budget.max_bytes:
         raise BrokerRefusal(f"the snapshot has {snapshot.size_bytes} bytes, more than max_bytes")

@@ -26,7 +26,7 @@ class Timer:
 
 
 class Timers:
-    """Acts by instant; those of one instant run in the order in which they were planned."""
+    """Planned acts. Acts for the same instant run in the order in which they were planned."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
@@ -67,7 +67,7 @@ class Timers:
         return None
 
     def run(self, now_ms: int) -> None:
-        """Run what is due, each at its own instant: a late call does what was due in its order."""
+        """Run what is due, in order, each at its own instant, even if the call comes late."""
         while (at_ms := self.next_at_ms) is not None and at_ms <= now_ms:
             timer = heappop(self._heap)[2]
             act, timer.act = timer.act, None

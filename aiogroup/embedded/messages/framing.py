@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["ApiNotOfferedError", "Batches", "NotOfferedError", "VersionNotOfferedError", "decode", "encode_answer"]
 
 LEAST_APART: Final = 4096
-"""Records from this size on are handed over as they are; to copy fewer costs less than another buffer."""
+"""Records of at least this size become a buffer of their own. A smaller piece is cheaper to copy."""
 
 
 class NotOfferedError(Exception):
-    """A request that this broker does not offer. Kafka breaks the connection."""
+    """The request is not offered. Kafka breaks the connection then."""
 
     def __init__(self, header: RequestHeader, message: str) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ def decode(
 ) -> tuple[RequestHeader, Request[Any]]:
     """A request with its header, from a frame without its size. Records are slices of the frame.
 
-    Bytes behind the request are passed over, as Kafka does.
+    Bytes after the request are ignored, as in Kafka.
 
     Raises:
         ProtocolError: the bytes are no request.
@@ -73,7 +73,7 @@ def decode(
 
 
 class Batches(tuple[bytes | memoryview, ...]):
-    """Stored batches, one behind the other, in the place of a partition's `records`."""
+    """Stored batches, one after the other, as the value of a partition's `records`."""
 
     __slots__ = ()
 
@@ -86,7 +86,7 @@ class Batches(tuple[bytes | memoryview, ...]):
 
     @classmethod
     def of(cls, batches: Iterable[bytes | memoryview]) -> Value:
-        """Declared as any value: the client's messages know records in one piece only."""
+        """The return type is that of any value, because the client's messages declare records as a single piece."""
         return cls(batches)
 
 

@@ -1,5 +1,5 @@
-"""Answers whose error message is longer than a field may be. Kafka finds that out when it writes them, and answers the
-whole request with UNKNOWN_SERVER_ERROR instead; what was done stays done.
+"""Answers whose error message is too long for its field. Kafka notices that when it writes the answer, and answers the
+whole request with UNKNOWN_SERVER_ERROR instead. The effects of the request stay.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ S = TypeVar("S", bound=Structure)
 
 MOST_BYTES = 0x7FFF
 NOT_TOLD = {"topic_id", "num_partitions", "replication_factor", "configs", "group_state", "protocol_type"}
-"""What such an answer leaves out, beside the message: it names what was asked for, and no more."""
+"""The fields that such an answer leaves out, besides the message: it has only the names from the request."""
 DESCRIBED = "The server experienced an unexpected error when processing the request."
-"""Of DescribeConfigs only, whose message cannot be null."""
+"""Used only for DescribeConfigs, whose message cannot be null."""
 
 
 def instead_of_overlong(response: Response) -> Response | None:
-    """What Kafka answers instead; `None`: no message is too long."""
+    """Kafka's answer instead; `None` if no message is too long."""
     return _failed(response) if _is_overlong(response) else None
 
 

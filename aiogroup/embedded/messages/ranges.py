@@ -54,8 +54,9 @@ if TYPE_CHECKING:
 __all__ = ["LATER", "RANGES", "REFUSED_PRODUCE", "REQUESTS", "narrowed"]
 
 REFUSED_PRODUCE = 2
-"""Kafka offers Produce from version 0, as librdkafka does not compress otherwise (ApiKeys, KAFKA-18659), but breaks the
-connection on which one of these versions comes.
+"""The highest version of Produce that Kafka offers but does not serve. It offers Produce from version 0, because
+librdkafka does not compress otherwise (ApiKeys, KAFKA-18659), and breaks the connection when a version up to this one
+is used.
 """
 
 RANGES: Mapping[type[Request[Any]], tuple[int, int]] = {
@@ -79,7 +80,7 @@ RANGES: Mapping[type[Request[Any]], tuple[int, int]] = {
     DeleteRecordsRequest: (0, 2),
     InitProducerIdRequest: (0, 5),
     OffsetForLeaderEpochRequest: (2, 4),
-    # Of transactions only the first protocol: the versions after these belong to the second (KIP-890).
+    # Only the first protocol of transactions. Later versions belong to the second protocol (KIP-890).
     AddPartitionsToTxnRequest: (0, 3),
     AddOffsetsToTxnRequest: (0, 4),
     EndTxnRequest: (0, 4),
@@ -107,7 +108,7 @@ LATER: Mapping[type[Request[Any]], tuple[int, int]] = {
     ConsumerGroupHeartbeatRequest: (0, 1),
     ConsumerGroupDescribeRequest: (0, 1),
 }
-"""What nobody handles yet: a line moves to `RANGES` together with its handler."""
+"""Requests without a handler yet. When one gets its handler, its line moves to `RANGES`."""
 
 REQUESTS: Mapping[int, type[Request[Any]]] = {request.API_KEY: request for request in (*RANGES, *LATER)}
 """Every request that the broker knows, by its API key."""
@@ -123,7 +124,7 @@ def narrowed(
     """The ranges of an older broker: `{"JoinGroup": (0, 3)}`. What is not named stays as it is.
 
     Raises:
-        ValueError: such a request, or such a version of it, is not there.
+        ValueError: there is no such request, or no such version of it.
     """
     by_name = {request.api_name(): request for request in ranges}
     found = dict(ranges)

@@ -43,7 +43,7 @@ class _Line:
         self.set_reading()
 
     def set_reading(self) -> None:
-        """Read as long as the machine wants input."""
+        """Read while the machine wants input."""
         wants = self.connection.wants_input
         if wants and not self._is_reading:
             self._loop.add_reader(self._sock, self._on_readable)
@@ -77,7 +77,7 @@ class _Line:
             self._write()
 
     def _write(self) -> None:
-        """Send what the socket takes. While something is left, the machine begins no request of this connection."""
+        """Send what the socket takes. While something remains, the machine begins no request of this connection."""
         unsent = self._unsent
         try:
             while unsent:
@@ -132,7 +132,7 @@ class _Door:
         sock.setblocking(False)
         try:
             sock.bind((self._node.host, port))
-        except (OSError, OverflowError) as error:  # the second: it is no port at all
+        except (OSError, OverflowError) as error:  # OverflowError: the number is not a port
             sock.close()
             raise self._refusal(port, error) from error
         return sock
@@ -146,7 +146,7 @@ class _Door:
         if self._node.is_up and not self._is_open:
             try:
                 self._sock.listen(BACKLOG)
-            except OSError as error:  # two may bind a port with SO_REUSEADDR; one of them listens
+            except OSError as error:  # two sockets may bind a port with SO_REUSEADDR, but only one can listen
                 raise self._refusal(self._node.port, error) from error
             self._shell.loop.add_reader(self._sock, self._on_connection)
             self._is_open = True
@@ -155,7 +155,7 @@ class _Door:
             self._sock = self._bound(self._node.port)
 
     def _on_connection(self) -> None:
-        while self._is_open:  # who is welcomed may find the node down afterwards
+        while self._is_open:  # `welcome` may run a test's function that stops the node
             try:
                 sock, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -168,7 +168,9 @@ class _Door:
             self._shell.welcome(sock, self._node)
 
     def _rest(self, error: OSError) -> None:
-        """No connection can be taken now, as the process has too many files open: it would be tried without a pause."""
+        """Stop accepting for a while: the process has too many files open, and the loop would try again without a
+        pause.
+        """
         shell = self._shell
         with shell.lock:
             what = f"node {self._node.node_id} cannot take a connection: {error.strerror}"
@@ -186,7 +188,7 @@ class _Door:
 
 
 def _end(sock: socket.socket) -> None:
-    """Close a socket, also that of which a forked process has a copy: nobody else would ever close that one."""
+    """Shut down and close a socket. Without the shutdown a copy in a forked process would keep the connection open."""
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
     sock.close()
@@ -204,13 +206,12 @@ class TcpShell:
         self.cluster = cluster
         self.loop = loop
         self.lock = RLock()
-        """Around the machine: calls from other threads take it too."""
+        """Guards the machine: calls from other threads take it too."""
         self.lines: dict[int, _Line] = {}
         self._doors: list[_Door] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
-        # The machine's instants are those of records: ms since 1970. They follow the loop's clock, which never runs
-        # back.
+        # The machine's times are ms since 1970, as in records. They follow the loop's clock, which never runs back.
         self._begin_s = time.time() - loop.time()  # noqa: TID251
 
     def now_ms(self) -> int:
@@ -220,7 +221,7 @@ class TcpShell:
         """Bind and listen. The nodes have their ports afterwards; the loop need not run yet.
 
         Raises:
-            BrokerRefusal: a port is taken, or not for this user.
+            BrokerRefusal: a port is taken, or this user may not bind it.
         """
         try:
             for node in self.cluster.nodes:
@@ -264,7 +265,7 @@ class TcpShell:
             with self.lock:
                 taken = self.cluster.take_output()
             if not taken:
-                break  # all of it is a paused node's
+                break  # all output is of paused nodes
             for connection, buffers in taken:
                 line = self.lines.get(connection.number)
                 if line is None:
@@ -290,7 +291,7 @@ class TcpShell:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at_ms = at_ms
-        # The instant that the loop's clock shows is cut to whole ms: a moment later it has surely come.
+        # The loop's clock is cut to whole ms. The small margin makes sure that the ms has come.
         self._timer = self.loop.call_at(at_ms / 1000 - self._begin_s + 1e-5, self._on_timer)
 
     def _on_timer(self) -> None:

@@ -23,13 +23,13 @@ WAIT_S = 10
 
 
 class Shell(Protocol):
-    """What stands around the machine: sockets, or connections in memory."""
+    """The shell around the machine: sockets, or connections in memory."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
 
     def open(self) -> None:
-        """The nodes have their addresses afterwards."""
+        """Open the nodes. Afterwards they have their addresses."""
 
     def close(self) -> None: ...
 
@@ -41,7 +41,7 @@ class Shell(Protocol):
 
 
 class Place:
-    """Where a broker runs. `call` changes the machine from any thread; when it returns, it is done."""
+    """The place where a broker runs. `call` changes the machine from any thread; the change is done when it returns."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
@@ -61,7 +61,7 @@ class Place:
         self._flush()
 
     def call_nodes(self, act: Callable[[int], None]) -> None:
-        """As `call`, for what opens or closes sockets: returns when they are.
+        """As `call`, for changes that open or close sockets. It returns when the sockets are open or closed.
 
         Raises:
             BrokerRefusal: as `call`, or somebody else has taken the port of a node that was down.
@@ -89,7 +89,7 @@ class Place:
             ) from None
 
     def is_here(self) -> bool:
-        """Whether this is the thread in which the machine runs: then nothing goes on while a call blocks."""
+        """Whether this is the machine's thread. Then the broker stands still while a call blocks."""
         return threading.get_ident() == self._thread_id
 
     def _flush(self) -> None:
@@ -105,7 +105,7 @@ class Place:
             raise BrokerRefusal("the embedded broker is closed")
 
     def check_process(self) -> None:
-        """Refuse what a child process asks of its copy: nothing ever happens there."""
+        """Refuse calls in a forked child process, whose copy of the broker never runs."""
         if os.getpid() != self._process_id:
             raise BrokerRefusal("this is a copy of the embedded broker in a forked process: the broker is the parent's")
 

@@ -1,6 +1,6 @@
 """An event loop whose time jumps to the next timer when nothing is ready: minutes of a group pass in milliseconds.
 
-Nothing but the embedded broker can be reached from it, since nobody would wait for anything else: the clock jumps past.
+Only the embedded broker can be reached from it: the clock would jump past anything else without waiting.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Clock", "Network", "StuckError", "VirtualLoop", "VirtualTimeError"]
 START_S = 1_000.0
 TURNS_AT_ONE_INSTANT = 100_000
 INSTANT_S = 1e-6
-"""The simulation's whole groups have a few hundred turns in so short a time."""
+"""Turns within this time count as one instant. Whole groups in the simulation have a few hundred of them."""
 UNSEEN_THREADS_S = 1.0
 """How long a loop with nothing to do waits for threads that it did not start, such as anyio's."""
 OTHER_LOOP = (
@@ -34,7 +34,7 @@ OTHER_LOOP = (
     "scope of a function, since anyio keeps one event loop as long as one of a larger scope lives"
 )
 ROUNDING_MS = 1e-3
-"""Instants of the loop are seconds as floats: what is this little below a whole millisecond has reached it."""
+"""Loop times are float seconds. Within this tolerance a time counts as the next full millisecond."""
 
 
 class StuckError(AssertionError):
@@ -42,26 +42,26 @@ class StuckError(AssertionError):
 
 
 class VirtualTimeError(OSError):
-    """Something needs the real world, which virtual time does not wait for."""
+    """Something needs real I/O or the real clock, which does not work in virtual time."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(errno.ENETUNREACH, what)  # clients tell the text of an error of the network that has a number
+        super().__init__(errno.ENETUNREACH, what)  # clients show the text of a network error only if it has an errno
 
     def __str__(self) -> str:
         return str(self.strerror)
 
-    def __reduce__(self) -> tuple[type[VirtualTimeError], tuple[str]]:  # OSError's own would give the number, too
+    def __reduce__(self) -> tuple[type[VirtualTimeError], tuple[str]]:  # OSError's own would pass the errno, too
         return type(self), (str(self),)
 
 
 class Network(Protocol):
-    """What opens the loop's connections."""
+    """Opens the loop's connections."""
 
     def has(self, host: str, port: int, /) -> bool:
         """Whether this is an address of one of its nodes."""
 
     def addresses(self) -> str:
-        """All its addresses, divided by commas."""
+        """All its addresses, separated by commas."""
 
     def refused(self, what: str, /) -> None:
         """A connection to another address was refused."""
@@ -72,7 +72,7 @@ class Network(Protocol):
 
 
 class Task(asyncio.Task[Any]):
-    """Sets of tasks and futures are walked in the order of their making, not of their places in memory."""
+    """A task with a number as its hash: sets of tasks are iterated in order of creation, not of memory addresses."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], *, loop: VirtualLoop, **options: Any) -> None:  # noqa: ANN401
         self.number = next(loop.numbers)
@@ -83,7 +83,7 @@ class Task(asyncio.Task[Any]):
 
 
 class Future(asyncio.Future[Any]):
-    """See `Task`."""
+    """A future with a number as its hash; see `Task`."""
 
     def __init__(self, *, loop: VirtualLoop) -> None:
         self.number = next(loop.numbers)
@@ -94,15 +94,15 @@ class Future(asyncio.Future[Any]):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time stands still while something runs, and jumps when nothing is ready. Jobs of its executor hold the clock.
+    """Time stands still while code runs, and jumps when nothing is ready. It waits for jobs of its executor.
 
     Args:
-        begin_ms: the time of day at which it begins, in ms since 1970; now, if it is `None`. With the same one, records
-            that the broker stamps have the same timestamps in each run.
+        begin_ms: the time of day at which it begins, in ms since 1970; now, if it is `None`. With the same value,
+            records that the broker stamps have the same timestamps in each run.
     """
 
     runs_count = 0
-    """How often a loop of this class has begun to run; for the plug-in, which sees by it whether a test had one."""
+    """How often a loop of this class has begun to run. The pytest plug-in sees by it whether a test used one."""
 
     def __init__(self, begin_ms: int | None = None) -> None:
         self.begin_ms = time.time_ns() // 1_000_000 if begin_ms is None else begin_ms
@@ -111,7 +111,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.network_numbers = count()
         self.at_close: list[Callable[[], None]] = []
         self.jobs_count = 0
-        """Jobs of the executor that run, or wait for a thread."""
+        """The number of the executor's jobs that run or wait for a thread."""
         self._now_s = START_S
         self._executor: Executor | None = None
         super().__init__(_Clock(self))
@@ -132,7 +132,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now_s
 
     def jump(self, duration_s: float) -> None:
-        """Let time pass; for the selector."""
+        """Let time pass. Only the selector calls it."""
         self._now_s += duration_s
 
     def now_ms(self) -> int:
@@ -144,7 +144,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.begin_ms / 1000 + (self._now_s - START_S)
 
     def at_ms(self, at_ms: int) -> float:
-        """The loop's instant at which `now_ms` reaches this."""
+        """The loop time at which `now_ms` reaches `at_ms`."""
         return START_S + (at_ms - self.begin_ms) / 1000
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -164,7 +164,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Connect to the embedded broker.
 
         Raises:
-            VirtualTimeError: the address is not one of its nodes', or is to be spoken to by TLS.
+            VirtualTimeError: the address is not one of its nodes', or TLS was asked for.
             ConnectionRefusedError: the node is down.
         """
         for network in self.networks:
@@ -188,7 +188,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         port: int,
         **_options: Any,  # noqa: ANN401 (of look-ups, which there are none of)
     ) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-        """Every name is its own address: the embedded broker's are known to `create_connection` alone."""
+        """Every name resolves to itself: only `create_connection` knows the embedded broker's names."""
         return [(socket.AF_UNSPEC, socket.SOCK_STREAM, 0, "", (host, port))]
 
     # Threads.
@@ -206,7 +206,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         job = executor.submit(func, *args)
         self.jobs_count += 1
         outcome = asyncio.wrap_future(job, loop=self)
-        job.add_done_callback(lambda _: self._tell_end_of_job())  # behind the one that hands over the outcome
+        job.add_done_callback(lambda _: self._tell_end_of_job())  # runs after the callback that delivers the result
         return outcome
 
     def _tell_end_of_job(self) -> None:
@@ -217,7 +217,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.jobs_count -= 1
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Wait for the threads on the real clock: a time-out would pass in no time."""
+        """Wait for the threads by the real clock: a virtual time-out would pass at once."""
         del timeout
         self.jobs_count += 1
         try:
@@ -267,7 +267,7 @@ for _name in (
 
 
 class _Clock(selectors.DefaultSelector):
-    """Waits for nothing but jobs: time goes on to the next timer instead."""
+    """Waits only for jobs of threads. Otherwise it advances the time to the next timer."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
@@ -329,10 +329,10 @@ class Clock:
         return self._loop.now_ms()
 
     async def pass_s(self, duration_s: float) -> None:
-        """Let time pass: whatever is due meanwhile happens, and in its order.
+        """Let time pass: everything that is due meanwhile happens, in order.
 
         Raises:
-            VirtualTimeError: it is no time that could pass, or the caller runs in another event loop.
+            VirtualTimeError: the duration is not valid, or the caller runs in another event loop.
         """
         if isinstance(duration_s, bool) or not isinstance(duration_s, int | float) or not 0 <= duration_s < math.inf:
             raise VirtualTimeError(f"pass_s({duration_s!r}): a number of seconds, and time never runs back")

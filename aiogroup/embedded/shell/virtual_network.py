@@ -1,5 +1,6 @@
-"""The machine on connections in memory, in virtual time: late, held up, blocked, cut. Within one connection order
-stands, between two of them nothing does. There are no tasks and no sockets: the clients' protocols are called back.
+"""The machine on connections in memory, in virtual time, where messages can be late, held up, blocked or cut. Bytes of
+one connection arrive in order. Nothing is promised between two connections. There are no tasks and no sockets: the
+clients' protocols are called back.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
 __all__ = ["InVirtualLoop", "VirtualLine", "VirtualNetwork"]
 
 TICK_S = 1e-6
-"""Timers of one instant fire in any order; the messages of a connection arrive in theirs."""
+"""The least distance between two messages of a connection: timers of the same instant may fire in any order."""
 FIRST_PORT = 9_092
 NODES_OF_A_BROKER = 100
-"""Their ports follow each other, and those of the loop's next broker begin this much higher."""
+"""A broker's nodes get consecutive ports. The next broker in the same loop starts this many ports higher."""
 HOST = "node{}.virtual.invalid"
-"""No resolver knows it: what is not in the loop does not reach some other broker by mistake (RFC 2606)."""
+"""No resolver knows this name, so code outside of the loop cannot reach another broker by mistake (RFC 2606)."""
 SIZE_BYTES = 4
 
 
 class Draw(Protocol):
-    """Where delays come from: a `random.Random`."""
+    """The source of delays: a `random.Random`."""
 
     def randrange(self, start: int, stop: int, /) -> int: ...
 
@@ -52,13 +53,13 @@ class VirtualLine(asyncio.Transport):
     ) -> None:
         super().__init__()
         self.client = client
-        """Who connected, as the network tells clients apart."""
+        """The client that connected, by the key that the network uses to tell clients apart."""
         self.connection = connection
         self.context = contextvars.copy_context()
         self.up_at = self.down_at = 0.0
-        """When the last bytes on their way arrive."""
+        """When the last bytes that are under way arrive, in each direction."""
         self.unanswered: dict[int, int] = {}
-        """What the client has written and has no answer to: API keys by correlation id, in their order."""
+        """The requests without an answer yet: API keys by correlation id, in order."""
         self.is_cut = False
         """Nothing arrives any more, in either direction."""
         self._is_closed = False
@@ -89,7 +90,7 @@ class VirtualLine(asyncio.Transport):
         return self._protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send one request, or several whole ones. Others wait for nothing: there is no full buffer."""
+        """Send one request, or several whole ones. `write` never blocks, because buffers are unbounded here."""
         if not self._is_closed:
             self._network.send_up(self, bytes(data))
 
@@ -97,7 +98,7 @@ class VirtualLine(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no full buffer."""
+        """Do nothing: buffers are unbounded here."""
 
     def can_write_eof(self) -> bool:
         return False
@@ -117,7 +118,7 @@ class VirtualLine(asyncio.Transport):
         return self._is_closed
 
     def close(self) -> None:
-        """What was written before still arrives."""
+        """Close the connection. What was written before still arrives."""
         if not self._is_closed:
             self._is_closed = True
             self._network.on_close(self)
@@ -135,8 +136,8 @@ class VirtualLine(asyncio.Transport):
             self._deliver()
 
     def key_of(self, answer: bytes, *, is_here: bool = False) -> int:
-        """The API key of what this answers, -1 if that is not known. When it `is_here`, nothing before it is waited for
-        any more: answers come in order.
+        """The API key of the request that this answers, -1 if that is not known. If the answer `is_here`, older
+        requests are dropped: answers come in order, so theirs will not come any more.
         """
         unanswered, number = self.unanswered, int.from_bytes(answer[4:8], "big")
         key = unanswered.get(number, -1)
@@ -179,13 +180,13 @@ class VirtualLine(asyncio.Transport):
 class VirtualNetwork:
     """The connections of a cluster, on one virtual loop.
 
-    Every message takes 1 to `jitter_ms` milliseconds. A subclass tells clients apart (`client`), and then faults hit
-    those of one of them.
+    Every message takes 1 to `jitter_ms` milliseconds. A subclass can tell clients apart (`client`), so that faults hit
+    the connections of one client.
 
     Args:
         cluster: the machine.
-        loop: whose clock is the cluster's.
-        draw: where delays come from.
+        loop: the loop, whose clock is the cluster's clock.
+        draw: the source of delays.
     """
 
     def __init__(self, cluster: Cluster, loop: VirtualLoop, draw: Draw) -> None:
@@ -194,9 +195,9 @@ class VirtualNetwork:
         self.draw = draw
         self.jitter_ms = 1
         self.lines: dict[int, VirtualLine] = {}
-        """Those that are open, by the number of their connection."""
+        """The open lines, by the number of their connection."""
         self.blocked_until: dict[tuple[Hashable, int], float] = {}
-        """By client and node: nothing passes before."""
+        """By client and node: the time before which nothing passes."""
         self.outside = contextvars.Context()
         """Where the brokers' callbacks run: in no client's context."""
         self._held: dict[tuple[Hashable, int, bool], tuple[int, Callable[[], None]]] = {}
@@ -208,7 +209,7 @@ class VirtualNetwork:
     # Its life.
 
     def open(self) -> None:
-        """Give the nodes their addresses, and let the loop's clients reach them. No two brokers of a loop have one
+        """Give the nodes their addresses, and let the loop's clients reach them. No two brokers of a loop have the same
         address, not even one after the other, unless a port was asked for.
 
         Raises:
@@ -250,7 +251,7 @@ class VirtualNetwork:
         return self.loop.now_ms()
 
     def client(self) -> Hashable:
-        """Who connects now."""
+        """The key of the client that connects now."""
         return None
 
     # What passes.
@@ -278,19 +279,19 @@ class VirtualNetwork:
         return self.draw.randrange(1, self.jitter_ms + 1)
 
     def arrival(self, client: Hashable, node: Node, not_before: float) -> float:
-        """When what is sent now arrives: after what was sent before, and when nothing blocks it any more."""
+        """When a message that is sent now arrives: after the earlier ones, and not before a block ends."""
         arrives_at = self.loop.time() + self.delay_ms() / 1000
         return max(arrives_at, not_before + TICK_S, self.blocked_until.get((client, node.node_id), 0.0))
 
     def send_up(self, line: VirtualLine, data: bytes) -> None:
-        """A client has written: one request as a rule."""
+        """A client has written, usually one request."""
         key = int.from_bytes(data[4:6], "big")
         line.unanswered[int.from_bytes(data[8:12], "big")] = key
         line.up_at = self.arrival(line.client, line.node, line.up_at) + self._held_s(line, key, is_up=True)
         self.arrives(line, data)
 
     def arrives(self, line: VirtualLine, data: bytes) -> None:
-        """What is on its way up will be at its broker at `line.up_at`."""
+        """Let bytes arrive at the broker at `line.up_at`."""
         self.loop.call_at(line.up_at, self._take, line, data, context=self.outside)
 
     def _take(self, line: VirtualLine, data: bytes) -> None:
@@ -314,7 +315,7 @@ class VirtualNetwork:
         return held[0] / 1000
 
     def on_close(self, line: VirtualLine) -> None:
-        """A client has closed its end; the broker learns it behind what was written before."""
+        """A client has closed its end. The broker learns it after it got what was written before."""
         line.up_at = max(self.loop.time(), line.up_at) + TICK_S
         self.loop.call_at(line.up_at, self._lose, line, context=self.outside)
         self.lines.pop(line.connection.number, None)
@@ -331,7 +332,7 @@ class VirtualNetwork:
         self.cluster.control(act, self.now_ms())
 
     def open_doors(self) -> None:
-        """Nothing is to be done: whether a node is up is asked when a client connects."""
+        """Do nothing: whether a node is up is checked when a client connects."""
 
     def flush(self) -> None:
         """Send what the machine has to send, close what it has closed, and plan its next tick."""
@@ -380,7 +381,7 @@ class VirtualNetwork:
     # Faults.
 
     def cut(self, line: VirtualLine) -> None:
-        """Break a connection. Both ends learn it, the client a little later."""
+        """Break a connection. Both ends learn of it, the client a little later."""
         line.is_cut = True
         self.lines.pop(line.connection.number, None)
         at = self.arrival(line.client, line.node, 0.0)
@@ -395,18 +396,18 @@ class VirtualNetwork:
                 self.cut(line)
 
     def block(self, client: Hashable, node_id: int, duration_ms: int) -> None:
-        """What they send each other from now on arrives when this time has passed, or later."""
+        """Whatever client and node send each other from now on arrives after this time or later."""
         key = (client, node_id)
         self.blocked_until[key] = max(self.blocked_until.get(key, 0.0), self.loop.time() + duration_ms / 1000)
 
     def hold(self, client: Hashable, api_key: int, late_ms: int, then: Callable[[], None], *, is_up: bool) -> None:
-        """The client's next request of this API, or the answer to its next one, takes `late_ms` longer. When it is on
-        its way `then` is called.
+        """Let the client's next request of this API, or the answer to it, take `late_ms` longer. `then` is called when
+        it is under way.
         """
         self._held[client, api_key, is_up] = late_ms, then
 
     def heal(self) -> None:
-        """Nothing is held or blocked any more. What is on its way is late all the same."""
+        """End all holds and blocks. Messages that are under way stay late."""
         self._held.clear()
         self.blocked_until.clear()
 

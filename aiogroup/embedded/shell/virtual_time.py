@@ -1,4 +1,4 @@
-"""What asks for the time past the loop, or goes by places in memory: replaced while a virtual loop runs."""
+"""Replaces, while a virtual loop runs, code that reads the time without the loop, or depends on memory addresses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["run_virtual", "virtual_time"]
 
 T = TypeVar("T")
 _Layer: TypeAlias = "dict[tuple[Any, str], object]"
-"""What is replaced by what: an attribute of a module or a class by its new value."""
+"""Replacements: the new value for each attribute of a module or a class."""
 
 CLOCKS = (
     "aiokafka.client",
@@ -32,18 +32,20 @@ CLOCKS = (
     "aiogroup._runtime.delivery.turn",
     "aiogroup._runtime.loop.clock",
 )
-"""Modules that ask `time` where they could ask the loop."""
+"""Modules that read `time` where they could ask the loop."""
 NANOSECOND_S = 1e-9
 NANOSECONDS_IN_A_MS = 1_000_000
 TURN_MS = 3_600_000
-"""Of a cursor, whose turns end by the real clock also here: they would end earlier beside other work."""
+"""The length of a cursor's turn, which is measured by the real clock even here. It is so long that no turn ends because
+of a busy machine.
+"""
 UNORDERED = (("anyio._backends._asyncio", "CancelScope"), ("aiogroup._runtime.net.connection", "Connection"))
-"""Classes whose objects are kept in sets that are walked."""
+"""Classes whose objects are in sets that are iterated."""
 
 
 class _Rising:
-    """The loop's clock, which rises by a nanosecond with each look: aiokafka tries again, without a wait, until a
-    deadline lies behind it.
+    """The loop's clock, which rises by a nanosecond with each read: aiokafka retries without a wait until a deadline
+    has passed.
     """
 
     def __init__(self, loop: VirtualLoop) -> None:
@@ -56,10 +58,10 @@ class _Rising:
 
 
 class _Replacements:
-    """What stands in the place of what, for every loop whose time is virtual now.
+    """The replacements of all virtual loops.
 
-    The newest loop's stands there. They may end in any order: what an older one replaced does not come back, and what
-    was there before the first one does when the last one has ended.
+    The newest loop's replacement applies. Loops may end in any order: an older loop's replacement never outlives it,
+    and the originals come back when the last loop has ended.
     """
 
     def __init__(self) -> None:
@@ -90,8 +92,8 @@ _replacements = _Replacements()
 def virtual_time(loop: VirtualLoop, *modules: ModuleType) -> Iterator[None]:
     """Replace `time` in the clients' modules that ask it, and in `modules`, by the loop's clock.
 
-    A broker in a virtual loop does this by itself, as long as it lives. It holds for the whole process, so two virtual
-    loops are not to run at a time.
+    A broker in a virtual loop does this by itself, as long as it lives. The replacement applies to the whole process,
+    so two virtual loops must not run at the same time.
     """
     clock = SimpleNamespace(
         monotonic=_Rising(loop).time, time=loop.wall_s, time_ns=lambda: loop.now_ms() * NANOSECONDS_IN_A_MS
@@ -126,7 +128,7 @@ def virtual_time(loop: VirtualLoop, *modules: ModuleType) -> Iterator[None]:
 
 
 def _found(module: str, name: str) -> list[Any]:
-    """What the module has under this name; nothing in a version of another package that has no such name."""
+    """The module's attribute as a list; empty if another package's version has no such attribute."""
     missing = () if module.startswith("aiogroup.") else (ImportError, AttributeError)
     with contextlib.suppress(*missing):
         return [getattr(import_module(module), name)]
@@ -140,9 +142,9 @@ def _refuse_thread(*_args: object) -> NoReturn:
 
 
 class _Numbers:
-    """The objects of a class that were made in virtual time hash by their number; all others as they always did.
+    """Lets the objects of a class that are made in virtual time hash by number. All others keep their usual hash.
 
-    Once it stands in the class it stays: objects that are in sets must keep their hash.
+    It stays in the class for good: objects in sets must keep their hash.
     """
 
     def __init__(self, kind: type[Any]) -> None:
@@ -199,7 +201,7 @@ def run_virtual(work: Coroutine[Any, Any, T], *, seed: int = 0, begin_ms: int | 
 
     Args:
         work: the coroutine to run.
-        seed: of the `random` module meanwhile, by which clients choose brokers and wait.
+        seed: the seed of the `random` module meanwhile, which clients use to choose brokers and to wait.
         begin_ms: the time of day at which it begins, in ms since 1970; now, if it is `None`.
 
     Raises:

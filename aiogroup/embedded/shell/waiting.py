@@ -1,4 +1,4 @@
-"""Waits for something that the machine or the test brings about: looks after each exchange, and every few ms."""
+"""Waits for a condition: checks it after each exchange, and every few ms."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["LOOK_AT_BROKER_S", "LOOK_S", "Bell"]
 
 LOOK_S = 0.005
-"""Not everything that a function looks at changes with an exchange."""
+"""How often a function is checked: its result may change without an exchange."""
 LAST_LOOK_S = 1.0
-"""How long a look may take that is begun when the time is nearly over."""
+"""How long a check may take that begins when the time is nearly over."""
 LOOK_AT_BROKER_S = 0.05
-"""What a condition looks at is the broker's own, and mostly rings: in virtual time each look more costs real time."""
+"""How often a condition is checked. It depends on the broker's state, whose changes nearly always ring; and in virtual
+time each further check costs real time.
+"""
 
 
 class Bell(Observer):
@@ -74,17 +76,17 @@ class Bell(Observer):
 
     @staticmethod
     async def _asked(holds: Callable[[], Awaitable[bool]], left_s: float) -> bool:
-        """One look. One that does not come to an end by itself is ended."""
+        """Check once. A check that takes too long is cancelled."""
         try:
             async with asyncio.timeout(max(left_s, LAST_LOOK_S)) as limit:
                 return await holds()
         except TimeoutError:
             if not limit.expired():
-                raise  # the function's own
+                raise  # the function itself raised it
             return False
 
     async def until(self, holds: Callable[[], Awaitable[bool]], timeout_s: float, look_s: float = LOOK_S) -> bool:
-        """As `wait`, while the loop that runs goes on."""
+        """As `wait`, without blocking the running loop."""
         loop = asyncio.get_running_loop()
         thread_id = threading.get_ident()
         rung = asyncio.Event()
@@ -101,7 +103,7 @@ class Bell(Observer):
                 rung.set()
             elif not is_telling:
                 is_telling = True
-                with suppress(RuntimeError):  # the loop was closed, and nobody has ended this wait before
+                with suppress(RuntimeError):  # the loop was closed before this wait was ended
                     loop.call_soon_threadsafe(tell)
 
         ends_at_s = loop.time() + timeout_s

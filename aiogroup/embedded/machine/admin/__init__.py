@@ -1,1 +1,1 @@
-"""What administrators and their tools ask, beyond what clients need."""
+"""Requests of administrators and their tools, beyond what clients need."""

@@ -69,11 +69,11 @@ class Asked(NamedTuple):
     name: str
     changes: tuple[Change, ...]
     replaces_all: bool
-    """What is not named gets its default again."""
+    """Settings that are not named get their defaults again."""
 
 
 class ConfigChanges:
-    """Changes the settings of topics, of the cluster, and of the node of a cluster that has one. They hold at once."""
+    """Changes settings of topics, of the cluster, and of the node of a one-node cluster, with effect at once."""
 
     def __init__(self, topics: Topics, nodes: Nodes, settings: Settings, faults: Faults, troubles: Troubles) -> None:
         self._topics = topics
@@ -152,7 +152,7 @@ class ConfigChanges:
     def _alter_topic(self, asked: Asked, validate_only: bool) -> None:
         topic = self._topics.get(asked.name)
         if any(each.operation not in frozenset(Operation) for each in asked.changes):
-            # The controller stumbles over it.
+            # Kafka's controller fails with an unexpected error here.
             raise RefusedResourceError(ErrorCode.UNKNOWN_SERVER_ERROR, None)
         config = {} if topic is None or asked.replaces_all else dict(topic.config)
         for each in asked.changes:
@@ -207,7 +207,7 @@ def _invalid(message: str) -> RefusedResourceError:
 
 
 def _look_at_changes(changes: Sequence[Change]) -> None:
-    """What the asked node looks at, before the controller sees it."""
+    """The checks of the asked node, before the controller sees the request."""
     if len({each.name for each in changes}) < len(changes):
         raise _invalid("Error due to duplicate config keys")
     without = [each.name for each in changes if each.value is None and each.operation != Operation.DELETE]
@@ -216,7 +216,7 @@ def _look_at_changes(changes: Sequence[Change]) -> None:
 
 
 def _apply(config: dict[str, str], change: Change, kind: Kind | None, default: str) -> None:
-    """One change of what was set."""
+    """Apply one change to `config`."""
     name, value = change.name, change.value or ""
     match change.operation:
         case Operation.SET:

@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 __all__ = ["DescribedConfigs"]
 
 ALL_TYPES_SINCE = 1
-"""Version 0 of ListConfigResources is that of ListClientMetricsResources."""
+"""Version 0 of ListConfigResources is the former ListClientMetricsResources."""
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 GREATEST_INT = 2**31 - 1
 INTERNAL = "min.incremental.fetch.session.eviction.ms"
-"""Kafka defines this one for itself, and tells it to nobody."""
+"""A setting that Kafka defines for itself and never describes."""
 NOT_TOLD = {ResourceType.LOGGER: "logger", ResourceType.GROUP: "group"}
 """Kinds of resources about which the answer is empty."""
 METRICS = (("interval.ms", "300000", INT), ("match", "", LIST), ("metrics", "", LIST))
-"""What a subscription of client metrics has by default; there is none here."""
+"""The default settings of a client metrics subscription. The embedded broker has no subscriptions."""
 
 
 class DescribedConfigs:
@@ -211,7 +211,7 @@ def _refused(asked: DescribeConfigsResource, code: ErrorCode, message: str | Non
 
 
 def _type_of(kind: Kind) -> int:
-    """Kafka's number of the type that a setting has there (DescribeConfigsResponse.ConfigType)."""
+    """Kafka's number for the type of a setting (DescribeConfigsResponse.ConfigType)."""
     match kind:
         case Flag():
             return BOOLEAN

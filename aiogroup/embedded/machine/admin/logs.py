@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["LogRequests"]
 
 HIGH_WATERMARK = -1
-"""As an offset of DeleteRecords: all that is there."""
+"""As an offset of DeleteRecords: delete all records."""
 FOLDER = "/memory"
-"""There is none: a tool wants a path."""
+"""There is no such folder, but tools expect a path."""
 
 
 class LogRequests:
@@ -60,7 +60,7 @@ class LogRequests:
         }
 
     def _led(self, exchange: Exchange, topic: str, index: int) -> Partition | ErrorCode:
-        """A partition that the node leads, or why it cannot serve it."""
+        """The partition, if the node leads it; else why the node cannot serve it."""
         if self._faults.is_set and (code := self._faults.refusal(exchange, Place(topic=topic, partition=index))):
             return code
         partition = self._topics.partition(topic, index)
@@ -78,7 +78,7 @@ class LogRequests:
     # DeleteRecords.
 
     def delete_records(self, exchange: Exchange, request: DeleteRecordsRequest, now_ms: int) -> None:
-        """Of a partition that is named twice the last offset counts."""
+        """If a partition is named twice, the last offset wins."""
         offsets: dict[str, dict[int, int]] = {}
         for topic in request.topics:
             offsets.setdefault(topic.name, {}).update((each.partition_index, each.offset) for each in topic.partitions)
@@ -111,7 +111,9 @@ class LogRequests:
     # DescribeLogDirs.
 
     def describe_log_dirs(self, exchange: Exchange, request: DescribeLogDirsRequest, now_ms: int) -> None:
-        """Each node has one folder, with all replicas that it holds. What is not there is left out."""
+        """Each node has one folder, with all replicas that it holds. Topics and partitions that do not exist are left
+        out.
+        """
         code = self._faults.refusal(exchange) or self._faults.denial(exchange)
         wanted = None if request.topics is None else {each.topic: frozenset(each.partitions) for each in request.topics}
         topics = () if code else tuple(self._sizes(exchange.node_id, wanted))

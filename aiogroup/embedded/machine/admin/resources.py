@@ -1,4 +1,4 @@
-"""What has settings: topics, nodes, and kinds of resources that Kafka has and the embedded broker has not."""
+"""Resources that have settings: topics, nodes, and kinds that Kafka has and the embedded broker has not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ResourceType(IntEnum):
 
 
 class RefusedResourceError(Exception):
-    """What one resource of a request is refused with."""
+    """The refusal of one resource of a request."""
 
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)

@@ -43,7 +43,7 @@ BROKERS, CONTROLLERS = 1, 2
 PREFERRED, UNCLEAN = 0, 1
 """Types of elections."""
 CODE_OF_ALL_SINCE = 1
-"""Before, ElectLeaders had no code of the whole request: it stands at each partition alone."""
+"""Before this version ElectLeaders has no error code for the whole request: the code is only at each partition."""
 NO_LEADER = -1
 
 
@@ -71,7 +71,9 @@ class Topology:
     # DescribeCluster.
 
     def describe_cluster(self, exchange: Exchange, request: DescribeClusterRequest, now_ms: int) -> None:
-        """AuthHelper.computeDescribeClusterResponse. Nodes that are down are in it, as fenced, if asked for."""
+        """AuthHelper.computeDescribeClusterResponse. Nodes that are down are included as fenced, if the request asks
+        for them.
+        """
         code, message = self._code(exchange), None
         if not code and request.endpoint_type == CONTROLLERS:
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE

@@ -1,4 +1,4 @@
-"""Error codes that a test asks for, said at the place where a handler would say them.
+"""Error codes that a test asks for, at the place in the answer where a handler would put them.
 
 A fault never replaces the rest of a request: the other partitions are served. A handler asks `refusal` for each group,
 topic or partition before it acts, and `denial` after it has acted.
@@ -17,7 +17,7 @@ __all__ = ["Fault", "Faults", "Place"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What of a request an error code is about; `None`: the request has no such thing."""
+    """The part of a request that an error code is about. `None`: the request has no such part."""
 
     topic: str | None = None
     partition: int | None = None
@@ -30,7 +30,7 @@ NOWHERE = Place()
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """One code that is to be said `times` times. `None` in `place` and `node_id` means any."""
+    """One error code, to be used `times` times. `None` in `place` and `node_id` matches any."""
 
     api: str
     code: ErrorCode
@@ -74,26 +74,26 @@ class Faults:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is any fault. A loop over many partitions asks this first, and makes no `Place` in vain."""
+        """Whether there is any fault. A loop over many partitions asks this first, to save making each `Place`."""
         return bool(self._faults)
 
     def refusal(
         self, exchange: Exchange, place: Place = NOWHERE, *, among: Collection[ErrorCode] | None = None
     ) -> ErrorCode:
-        """The code to say instead of acting, or NONE.
+        """The code to answer instead of acting, or NONE.
 
         Args:
             exchange: the request.
-            place: what of it is about to be done.
-            among: the codes that can be said at this site; `None`: any. A site that speaks for the whole request names
-                its own codes, so that it does not take those that belong to a partition.
+            place: the part of it that is about to be done.
+            among: the codes that are possible at this site; `None`: any. A site for the whole request names its own
+                codes, so that it does not use up a code that is meant for a partition.
         """
         return self._code(exchange, place, among, after=False) if self._faults else ErrorCode.NONE
 
     def denial(
         self, exchange: Exchange, place: Place = NOWHERE, *, among: Collection[ErrorCode] | None = None
     ) -> ErrorCode:
-        """The code to say although it was done, or NONE."""
+        """The code to answer although the request was carried out, or NONE."""
         return self._code(exchange, place, among, after=True) if self._faults else ErrorCode.NONE
 
     def _code(self, exchange: Exchange, place: Place, among: Collection[ErrorCode] | None, *, after: bool) -> ErrorCode:
@@ -101,6 +101,6 @@ class Faults:
             if (among is None or fault.code in among) and fault.fits(exchange, place, after=after):
                 fault.used_count += 1
                 if fault.used_count == fault.times:
-                    self.remove(fault)  # what is used up is to cost nothing any more
+                    self.remove(fault)  # a fault that is used up must cost nothing
                 return fault.code
         return ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""The answers of one connection on their way out, where rules delay, hold, change or drop them. Their order stays."""
+"""The way out for one connection's answers, where rules delay, hold, change or drop them. Their order is kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Gate", "Outlet", "encoded"]
 Buffer = bytes | bytearray | memoryview
 
 MOST_BEHIND = 100
-"""The answers that may queue up behind one that is held. Then no further request of the connection is worked at."""
+"""How many answers may queue up behind a held one. At this limit no further request of the connection is handled."""
 
 
 class Outlet(Protocol):
@@ -38,11 +38,11 @@ class Outlet(Protocol):
         """Break the connection."""
 
     def set_muted(self, is_muted: bool, /) -> None:
-        """Read nothing, or read on."""
+        """Stop handling requests, or go on."""
 
 
 class Gate:
-    """One connection's gate. An answer is judged when those before it have gone, as the proxy does."""
+    """One connection's gate. Rules are applied to an answer when all earlier answers have gone, as in the proxy."""
 
     __slots__ = ("_is_busy", "_outlet", "_queue", "_rules", "_timers", "_troubles")
 
@@ -56,7 +56,7 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Nothing waits here, and no rule is set: answers may pass by."""
+        """Whether answers may bypass the gate: nothing waits here, and no rule is set."""
         return not self._queue and not self._is_busy and not self._rules.is_set
 
     @property
@@ -130,10 +130,10 @@ class Gate:
 
 
 def _sendable(exchange: Exchange, outcome: Outcome) -> Outcome:
-    """What a change has returned, if it can be sent; answers are encoded here, where a fault is the test's.
+    """Check that the result of a change can be sent. Answers are encoded here, so that a failure is blamed on the test.
 
     Raises:
-        TypeError: it is nothing of what a change may return.
+        TypeError: a change may not return this.
         ValueError: a value does not fit its field.
     """
     if outcome is None or isinstance(outcome, Fate):
@@ -150,7 +150,7 @@ def _sendable(exchange: Exchange, outcome: Outcome) -> Outcome:
 
 
 def encoded(exchange: Exchange, response: Response | None) -> list[Buffer]:
-    """An answer as it is sent. ApiVersions in a version to come is answered in version 0 (KIP-511).
+    """An answer as it is sent. A too new version of ApiVersions is answered in version 0 (KIP-511).
 
     Raises:
         ValueError: a value does not fit its field, and it is no error message of the handler's own answer.

@@ -1,5 +1,5 @@
-"""What a test wants to happen at the worst moments of a group: when a generation begins, when its assignment is handed
-in, when a member's session expires.
+"""Functions that a test wants to run at critical moments of a group: when a generation begins, when its assignment is
+handed in, when a member's session expires.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Moment = Literal["generation", "assignment", "expired"]
 
 
 class Ambush:
-    """One act that waits for its moment."""
+    """One function that waits for its moment."""
 
     def __init__(self, moment: Moment, act: Callable[[], object], group_id: str | None, times: int | None) -> None:
         if moment not in get_args(Moment):
@@ -51,7 +51,7 @@ class Ambush:
 
 
 class Moments(Observer):
-    """All that wait. An observer must not change the machine, so that what is due waits for `spring`."""
+    """All functions that wait. An observer must not change the machine, so functions that are due wait for `spring`."""
 
     def __init__(self, troubles: Troubles, timers: Timers) -> None:
         self._troubles = troubles
@@ -93,7 +93,7 @@ class Moments(Observer):
         self._waiting = [each for each in self._waiting if not each.is_used_up]
 
     def spring(self) -> None:
-        """Do what is due: outside of the machine, and before the answers of this moment are sent."""
+        """Run the functions that are due: outside of the machine, and before the answers of this moment are sent."""
         while self._due:
             ambush = self._due.popleft()
             try:

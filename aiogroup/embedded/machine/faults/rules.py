@@ -73,11 +73,11 @@ class Rule:
         self.delay_ms = delay_ms
         self.throttle_ms: int | None = None
         self.fate: Fate | None = None
-        """Of a request that its handler never sees."""
+        """Set for a rule about requests: the handler never sees the request."""
         self.change: Change | None = None
         self.holds = False
         self.waiting: list[Callable[[], None]] = []
-        """The answers that it holds: each call lets one go."""
+        """The answers that it holds: each function releases one."""
         self._book = book
         self._apis = frozenset(api_name(api) for api in apis)
         self._node_id = node_id
@@ -142,7 +142,7 @@ class Rules:
         return self._add(rule)
 
     def _look_again(self, rule: Rule, until: Settable) -> None:
-        """Nobody tells the machine that an event of the test was set: it looks by time while the rule is there."""
+        """Nobody tells the machine when the test's event is set, so it looks at intervals while the rule exists."""
 
         def look(at_ms: int) -> None:
             if until.is_set():
@@ -190,7 +190,7 @@ class Rules:
         return self._add(rule)
 
     def throttle(self, *apis: Api, ms: int, node_id: int | None = None, times: int | None = None) -> Rule:
-        """Answer at once that the client is over its quota, and work at none of its requests for `ms` ms (KIP-219)."""
+        """Answer at once that the client is over its quota, and handle none of its requests for `ms` ms (KIP-219)."""
         _look_at_ms(ms)
         rule = Rule(self, apis, node_id, times)
         rule.throttle_ms = ms

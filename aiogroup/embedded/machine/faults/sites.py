@@ -1,4 +1,4 @@
-"""Which error codes can be asked for where: of each API what its answer says codes about."""
+"""Where error codes can be asked for: for each API, what the codes in its answer are about."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["look_at_site"]
 
 
 class Site(NamedTuple):
-    """What codes of an API are about, and whether it does anything that an answer could deny."""
+    """What an API's codes are about, and whether the API does anything that an answer could deny."""
 
     named: frozenset[str]
     has_effect: bool = True
@@ -66,7 +66,7 @@ _SITES = {
 
 
 def look_at_site(api: str, place: Place, *, after: bool) -> None:
-    """Refuse what could never hit: a Heartbeat has no topic, and a Fetch no group.
+    """Refuse a fault that could never match: a Heartbeat has no topic, and a Fetch has no group.
 
     Raises:
         BrokerRefusal: the message says what the API's codes are about.

@@ -1,4 +1,4 @@
-"""What went on: the last exchanges, without their payloads, and how many there were of each API."""
+"""The last exchanges, without their payloads, and the number of exchanges of each API."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOUND = 10_000
 
 @dataclass(slots=True)
 class Seen:
-    """One request and its answer; of records only `None` or `b""` is left."""
+    """One request and its answer, in which records are replaced by `None` or `b""`."""
 
     number: int
     at_ms: int
@@ -34,7 +34,7 @@ class Seen:
     version: int
     request: Request[Any]
     answer: Response | None = field(default=None)
-    """As its handler said it; `None`: there is none, or not yet. A rule may have sent another."""
+    """The handler's answer; `None`: there is none, or none yet. A rule may have sent another one."""
     answered_at_ms: int | None = field(default=None)
 
     @property
@@ -83,14 +83,14 @@ class Watch(Observer):
                 found.answer, found.answered_at_ms = _light_answer(each.response), each.answered_at_ms
 
     def count(self, api: Api | None = None, node_id: int | None = None) -> int:
-        """How many requests have come, of one API or of all, for one node or for all; also those that are not kept any
-        more.
+        """How many requests have come, of one API or of all, for one node or for all, including those that are no
+        longer kept.
         """
         name = None if api is None else api_name(api)
         return sum(n for (k, i), n in self._counts.items() if name in (None, k) and node_id in (None, i))
 
     def requests(self, api: Api | None = None, *, group: str | None = None, client_id: str | None = None) -> list[Seen]:
-        """The exchanges that are kept: of one API, that name a group, of one client."""
+        """The exchanges that are kept. Filters: one API, a group that is named, one client."""
         name = None if api is None else api_name(api)
         return [
             each

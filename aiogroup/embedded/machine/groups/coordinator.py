@@ -1,8 +1,8 @@
 """The coordinator of classic groups: takes requests and returns answers, some of them much later. Pure: time is an
 argument.
 
-It does the same as a 4.3.1 broker, in the same order; `tests/kafka/test_coordinator_conformance.py` sends both the same
-requests. It lacks groups of KIP-848 and the expiry of offsets, and does not know whether a topic exists.
+It does the same as a 4.3.1 broker, in the same order: `tests/kafka/test_coordinator_conformance.py` sends both the same
+requests. It has no KIP-848 groups and no expiry of offsets, and does not know whether a topic exists.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOTHING = Committed(-1, "", -1)
 DEAD_UNTIL = 6
 """Before this version of DescribeGroups an unknown group is `Dead` instead of an error (KIP-1043)."""
 NOT_FOUND_SINCE = 9
-"""From this version of OffsetCommit on an unknown group has an error code of its own."""
+"""From this version of OffsetCommit on, an unknown group has its own error code."""
 
 CoordinatorRequest = (
     JoinGroupRequest
@@ -65,7 +65,7 @@ CoordinatorRequest = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer; `ticket` is that of its request."""
+    """An answer, with the `ticket` of its request."""
 
     ticket: Hashable
     response: Response
@@ -77,12 +77,13 @@ class GroupCoordinator:
     Args:
         new_id: makes member ids: random ones in a broker, numbered ones in scripts.
         settings: the broker's.
-        log: what the coordinator before this one has left.
+        log: the log that the previous coordinator has left.
         now_ms: when it takes over.
-        timers: those of the whole machine; without them it has its own, which `tick` runs.
-        answer: called with the ticket and the response of each answer; without it `handle` and `tick` return them.
+        timers: the timers of the whole machine. By default it has its own, which `tick` runs.
+        answer: called with the ticket and the response of each answer. By default `handle` and `tick` return the
+            answers.
         observer: is called with generations and expired members.
-        make_form: makes what says in each group what holds for static members; Kafka's form without it.
+        make_form: makes the form of static membership of a group; by default Kafka's.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class GroupCoordinator:
             self.load(group_id, now_ms)
 
     def load(self, group_id: str, now_ms: int) -> None:
-        """Make the group that its log describes; every member gets a whole session."""
+        """Make the group from its log. Every member gets a whole session time-out."""
         log = self.log.of(group_id)
         if log.group is not None:
             self._group(group_id).load(log.group, now_ms)
@@ -122,8 +123,8 @@ class GroupCoordinator:
     def handle(
         self, ticket: Hashable, request: CoordinatorRequest, now_ms: int, *, version: int, client_id: str = ""
     ) -> list[Answer]:
-        """Handle a request. Returns the answers that are due, to this request and to others; that to a JoinGroup or
-        SyncGroup may come later.
+        """Handle a request. Returns the answers that are due, to this request and to others. The answer to a JoinGroup
+        or SyncGroup may come later.
         """
         self._timers.run(now_ms)
         match request:
@@ -156,20 +157,20 @@ class GroupCoordinator:
         return self._timers.next_at_ms
 
     def resign(self) -> list[Answer]:
-        """Another broker takes over with the `log`: tell all waiting members that the coordinator has moved."""
+        """Another broker takes over the `log`: tell all waiting members that the coordinator has moved."""
         for group in self.groups.values():
             group.resign()
         self.groups.clear()
         return self._taken()
 
     def die(self) -> None:
-        """The broker died, and says nothing any more."""
+        """The broker died, and answers nothing any more."""
         for group in self.groups.values():
             group.stop_timers()
         self.groups.clear()
 
     def give_up(self, group_id: str) -> None:
-        """As `resign`, for one group; its log is to be taken out of `log` by the caller."""
+        """As `resign`, for one group. The caller must take the group's log out of `log`."""
         group = self.groups.pop(group_id, None)
         if group is not None:
             group.resign()
@@ -179,7 +180,7 @@ class GroupCoordinator:
     def join(
         self, ticket: Hashable, request: JoinGroupRequest, now_ms: int, *, version: int, client_id: str = ""
     ) -> None:
-        """Answered at once, or when the group's next generation begins."""
+        """Handle JoinGroup. It is answered at once, or when the group's next generation begins."""
         settings = self._settings
         code = ErrorCode.NONE
         if not request.group_id:
@@ -195,7 +196,7 @@ class GroupCoordinator:
         Join(self._group(request.group_id), ticket, request, version, client_id, self._new_id, now_ms).run()
 
     def sync(self, ticket: Hashable, request: SyncGroupRequest, now_ms: int) -> None:
-        """Answered at once, or when the leader has sent the assignment."""
+        """Handle SyncGroup. It is answered at once, or when the leader has sent the assignment."""
         if code := self._refusal(request.group_id):
             self.answer(ticket, SyncGroupResponse(error_code=code))
         else:
@@ -246,7 +247,7 @@ class GroupCoordinator:
         return OffsetCommitResponse(topics=tuple(topics))
 
     def commit_pending(self, request: TxnOffsetCommitRequest) -> dict[tuple[str, int], ErrorCode]:
-        """Keep the offsets of a transaction until it ends; the codes by topic and partition."""
+        """Keep the offsets of a transaction until it ends. Returns the codes by topic and partition."""
         group = self.groups.get(request.group_id)
         code = ErrorCode.NONE
         if group is not None:
@@ -269,7 +270,9 @@ class GroupCoordinator:
         return codes
 
     def fetched(self, asked: OffsetFetchRequestGroup, *, require_stable: bool = False) -> OffsetFetchResponseGroup:
-        """What is committed; with `require_stable` no offset for which a transaction under way has another."""
+        """The committed offsets. With `require_stable`, an offset that a transaction under way may replace is answered
+        as unstable.
+        """
         log = self.log.get(asked.group_id)
         offsets: Mapping[tuple[str, int], Committed] = {} if log is None else log.offsets
         topics = asked.topics if asked.topics is not None else _everything(offsets)
@@ -320,7 +323,9 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def delete_offsets(self, group_id: str, topic: str, indexes: Iterable[int]) -> dict[int, ErrorCode]:
-        """Forget what a group that may be asked has committed for partitions, unless it reads their topic."""
+        """Forget a group's commits for these partitions, unless the group reads their topic. The caller has checked the
+        group.
+        """
         if self.groups[group_id].reads(topic):
             return dict.fromkeys(indexes, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
         codes = dict.fromkeys(indexes, ErrorCode.NONE)

@@ -25,7 +25,7 @@ __all__ = ["Coordinators", "Seat", "java_bucket", "java_hash"]
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode`, which counts UTF-16's units."""
+    """Java's `String.hashCode`, which is computed over UTF-16 code units."""
     raw = text.encode("utf-16-be", "surrogatepass")
     found = 0
     for at in range(0, len(raw), 2):
@@ -36,13 +36,13 @@ def java_hash(text: str) -> int:
 def java_bucket(text: str, count: int) -> int:
     """Which of `count` partitions a name belongs to."""
     number = java_hash(text)
-    # Utils.abs: the one number whose absolute value is no int is 0.
+    # Utils.abs: the one number whose absolute value does not fit into an int becomes 0.
     return (0 if number == -(1 << 31) else abs(number)) % count
 
 
 class Seat:
-    """The coordinator of some groups: a node, the log that outlives it, and, unless it loads or the node is down, the
-    coordinator itself.
+    """The place of a coordinator for some groups: its node, the log that outlives the node, and the coordinator itself,
+    unless it loads or the node is down.
     """
 
     def __init__(self, node_id: int) -> None:
@@ -76,7 +76,7 @@ class Coordinators:
         self._seats = [Seat(node_ids[each % len(node_ids)]) for each in range(settings.coordinator_partitions)]
         self._pinned: dict[str, Seat] = {}
         self._open: dict[int, dict[tuple[str, int], None]] = {}
-        """The groups with pending offsets, and the epoch of these, by producer."""
+        """By producer: the groups with pending offsets, each with the producer epoch of these offsets."""
         for seat in self._seats:
             self._load(seat, timers.now_ms)
         nodes.on_down.append(self._on_down)
@@ -101,7 +101,9 @@ class Coordinators:
         return java_bucket(group_id, len(self._seats))
 
     def node_of(self, group_id: str) -> Node | None:
-        """The node that coordinates the group, also while it loads; `None`: it is down, and nobody has noticed."""
+        """The node that coordinates the group, even while it loads. `None`: the node is down, and nobody has noticed
+        yet.
+        """
         return self._nodes.serving(self.seat_of(group_id).node_id)
 
     def at(self, node_id: int, group_id: str) -> GroupCoordinator | ErrorCode:
@@ -118,7 +120,7 @@ class Coordinators:
     # What happens to them.
 
     def move(self, group_id: str, node_id: int, loading_ms: int, now_ms: int) -> None:
-        """Another node coordinates this one group from now on, by hand; it reads the log for `loading_ms`."""
+        """Let another node coordinate this one group from now on. It reads the log for `loading_ms` first."""
         if not self._nodes.is_up(node_id):
             raise BrokerRefusal(f"node {node_id} is down: it cannot coordinate {group_id}")
         seat = self._pinned.get(group_id)
@@ -133,8 +135,8 @@ class Coordinators:
         self._hand_over(seat, node_id, loading_ms, now_ms)
 
     def lose_commits(self, group_id: str, last: int, now_ms: int) -> None:
-        """The end of the group's log is lost from its `last` commits on, as in an unclean election, and the log is
-        read anew: requests that wait are answered as after a move of the coordinator.
+        """Lose the end of the group's log, from its `last` commits on, as in an unclean election. The log is then read
+        again: requests that wait are answered as after a move of the coordinator.
         """
         seat = self.seat_of(group_id)
         log = seat.log.get(group_id)
@@ -155,12 +157,12 @@ class Coordinators:
         return (group_id, epoch) in self._open.get(producer_id, {})
 
     def begin_transaction(self, group_id: str, producer_id: int, epoch: int) -> None:
-        """The group has offsets of the producer's transaction."""
+        """Note that the group has offsets of the producer's transaction."""
         self._open.setdefault(producer_id, {})[group_id, epoch] = None
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
-        """The offsets that the producer's transaction has left pending are committed, or forgotten. Its marker reaches
-        the log also where nobody coordinates the group just now.
+        """Commit or forget the pending offsets of the producer's transaction. The marker reaches the log even if nobody
+        coordinates the group just now.
         """
         for group_id, _ in self._open.pop(producer_id, {}):
             log = self.log_of(group_id)
@@ -184,7 +186,7 @@ class Coordinators:
                 seat.coordinator.load(group_id, now_ms)
 
     def expel(self, group_id: str, member_id: str, now_ms: int) -> None:
-        """The member is removed as if its session had expired now."""
+        """Remove the member as if its session had expired now."""
         group = self._served(group_id)
         if member_id not in group.members:
             ids = ", ".join(each.member_id for each in group.members) or "nobody"
@@ -193,7 +195,7 @@ class Coordinators:
         group.remove(group.members[member_id], now_ms)
 
     def rebalance(self, group_id: str, now_ms: int) -> None:
-        """A rebalance begins, or goes on if one is under way."""
+        """Begin a rebalance. If one is in its join phase already, that one goes on."""
         group = self._served(group_id)
         if not len(group.members):
             raise BrokerRefusal(f"{group_id} has no members that could rebalance")

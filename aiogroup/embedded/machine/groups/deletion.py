@@ -25,7 +25,7 @@ __all__ = ["GroupDeletion"]
 
 
 class GroupDeletion:
-    """Forgets groups without members, and what groups have committed for topics that they do not read."""
+    """Forgets groups without members, and commits for topics that a group does not read."""
 
     def __init__(self, coordinators: Coordinators, topics: Topics, faults: Faults) -> None:
         self._coordinators = coordinators
@@ -36,7 +36,7 @@ class GroupDeletion:
         return {DeleteGroupsRequest: self.delete_groups, OffsetDeleteRequest: self.delete_offsets}
 
     def delete_groups(self, exchange: Exchange, request: DeleteGroupsRequest, now_ms: int) -> None:
-        """Each group once."""
+        """Handle DeleteGroups. A group that is named twice is answered once."""
         results = tuple(
             DeletableGroupResult(group_id, self._deleted(exchange, group_id))
             for group_id in dict.fromkeys(request.groups_names)
@@ -51,7 +51,9 @@ class GroupDeletion:
         return coordinator.delete(group_id) or self._faults.denial(exchange, place)
 
     def delete_offsets(self, exchange: Exchange, request: OffsetDeleteRequest, now_ms: int) -> None:
-        """What is refused because of its topic stands first; if the group is refused, nothing else is said."""
+        """Partitions that are refused because of their topic come first. If the group is refused, the answer has only
+        that.
+        """
         place = Place(group=request.group_id)
         coordinator = self._faults.refusal(exchange, place) or self._coordinators.at(exchange.node_id, request.group_id)
         if isinstance(coordinator, ErrorCode):

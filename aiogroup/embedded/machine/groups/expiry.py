@@ -1,4 +1,4 @@
-"""Commits that a client wants to be forgotten: `retention_time_ms` of OffsetCommit 2 to 4. No others expire here."""
+"""The expiry of commits that name a retention time (`retention_time_ms` of OffsetCommit 2 to 4), and of no others."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Key = tuple[str, int]
 
 
 class Expiry:
-    """Kafka's OffsetMetadataManager.cleanupExpiredOffsets, for commits that say how long they count."""
+    """Kafka's OffsetMetadataManager.cleanupExpiredOffsets, for commits that name a retention time."""
 
     def __init__(self, coordinators: Coordinators, timers: Timers) -> None:
         self._coordinators = coordinators
         self._timers = timers
 
     def note(self, request: OffsetCommitRequest, keys: Iterable[Key], now_ms: int) -> None:
-        """What was just committed for `keys` is to be forgotten."""
+        """Plan to forget what was just committed for `keys`."""
         log = self._coordinators.log_of(request.group_id)
         if request.retention_time_ms == NOT_ASKED or log is None:
             return
         expires_at_ms = now_ms + request.retention_time_ms
         if expires_at_ms > 0x7FFF_FFFF_FFFF_FFFF:
-            expires_at_ms = now_ms  # a sum of Java's that has become negative: it has expired
+            expires_at_ms = now_ms  # Java's sum overflows and is negative: the commit has expired
         committed = {key: log.offsets[key] for key in keys if key in log.offsets}
         if committed:
             self._plan(request.group_id, committed, max(expires_at_ms, now_ms))
@@ -46,7 +46,9 @@ class Expiry:
         self._timers.at(at_ms, lambda now_ms: self._check(group_id, committed, now_ms))
 
     def _check(self, group_id: str, committed: dict[Key, Committed], now_ms: int) -> None:
-        """Later commits count as they say themselves; a group keeps what it reads, or may read."""
+        """Forget what has expired. A later commit has its own retention. A group keeps commits for topics that it
+        reads, or may read.
+        """
         log = self._coordinators.log_of(group_id)
         if log is None:
             return

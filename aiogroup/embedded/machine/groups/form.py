@@ -1,6 +1,6 @@
-"""What a group asks about static members: Kafka's form of static membership (KIP-345, as it was released).
+"""The rules for static members: Kafka's form of static membership (KIP-345, as it was released).
 
-The form of the KIP's draft 41, which decides otherwise, is in `machine/static`.
+The form of the KIP's draft 41, which has other rules, is in `machine/static`.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class Entering(Protocol):
         """Let a new member in: it causes a rebalance."""
 
     def take(self, member: Member) -> None:
-        """The member is from now on as the request describes it."""
+        """Update the member from the request."""
 
     def park(self, member: Member) -> None:
-        """As `take`, and the member waits for the next generation."""
+        """As `take`, and let the member wait for the next generation."""
 
     def answer(self, response: JoinGroupResponse) -> None: ...
 
@@ -90,15 +90,15 @@ class Form:
     # About members.
 
     def silence_ms(self, member: Member) -> int:
-        """After which silence the member is removed."""
+        """The length of silence after which the member is removed."""
         return member.session_timeout_ms
 
     def newcomers_wait_ms(self, _member: Member, limit_ms: int) -> int | None:
-        """How long a new member may wait in JoinGroup for its first generation; `None`: as long as it takes."""
+        """How long a new member may wait in JoinGroup for its first generation; `None`: without a limit."""
         return limit_ms
 
     def refusal(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Why a request with these ids is refused; NONE if they are a member's."""
+        """Why a request with these ids is refused; NONE if the ids are a member's."""
         return self.group.members.refusal(member_id, instance_id)
 
     def commit_refusal(self, _member_id: str, _instance_id: str | None) -> ErrorCode:
@@ -115,7 +115,7 @@ class Form:
         """Members are asked to rejoin from now on."""
 
     def is_everybody_here(self, _now_ms: int) -> bool:
-        """Whether the join phase waits for no member any more."""
+        """Whether the join phase need not wait for any member."""
         return self.group.members.all_joined()
 
     def keeps(self, member: Member, _now_ms: int) -> bool:
@@ -123,7 +123,7 @@ class Form:
         return member.is_static
 
     def takes_part(self, _member: Member) -> bool:
-        """Whether a member with which the generation begins is expected to send SyncGroup."""
+        """Whether a member of the new generation is expected to send SyncGroup."""
         return True
 
     def on_generation(self) -> None:
@@ -133,7 +133,7 @@ class Form:
         """The leader's assignment has come."""
 
     def outlives_sync(self, _member: Member) -> bool:
-        """Whether a member keeps its place that was expected to send SyncGroup and did not."""
+        """Whether a member that was expected to send SyncGroup, and did not, keeps its place."""
         return False
 
     def on_expired(self, member: Member) -> None:
@@ -156,12 +156,12 @@ class Form:
         """Another broker coordinates the group from now on."""
 
     def stop_timers(self) -> None:
-        """Nothing happens by time any more."""
+        """Cancel everything that would happen by time."""
 
     # Who comes and who goes.
 
     def has_place(self, _request: JoinGroupRequest) -> bool:
-        """Whether a join needs no place that another one could have."""
+        """Whether the joining member has a place already, so that the group's size limit does not apply."""
         return False
 
     @property
@@ -170,23 +170,23 @@ class Form:
         return 0
 
     def common_protocols(self) -> set[str]:
-        """The assignors that all have with whom somebody would join."""
+        """The assignors that are offered by everybody with whom a newcomer would join."""
         return self.group.members.common_protocols()
 
     def name_of(self, request: JoinGroupRequest) -> str | None:
-        """The name under which somebody without an id joins; `None`: it joins as a dynamic member."""
+        """The static name under which a client without a member id joins. `None`: it joins as a dynamic member."""
         return request.group_instance_id
 
     def confirms(self, request: JoinGroupRequest) -> bool:
-        """Whether a newcomer may join by this with the id that it was given: ids are given to those without a name."""
+        """Whether a newcomer may join with the id that it was given. Only newcomers without a name are given ids."""
         return request.group_instance_id is None
 
     def enter(self, join: Entering, member_id: str) -> None:
-        """Somebody without a name joins as a new member, with an id that it was given."""
+        """A client without a name joins as a new member, with an id that it was given."""
         join.add(member_id)
 
     def arrive(self, join: Entering, _name: str) -> None:
-        """Somebody joins under a name that no member has."""
+        """A client joins under a name that no member has."""
         join.add(join.new_id())
 
     def rejoin(self, join: Entering, member: Member) -> None:
@@ -194,7 +194,7 @@ class Form:
         group = self.group
         is_unchanged = member.protocols == join.request.protocols
         if group.state is GroupState.COMPLETING and is_unchanged:
-            # The answer to its former request may have been lost.
+            # The answer to its earlier request may have been lost.
             join.answer(group.joined(member))
         elif group.state is GroupState.STABLE and is_unchanged and member.member_id != group.members.leader:
             join.answer(group.joined(member))
@@ -219,12 +219,12 @@ class Form:
         elif join.version >= SKIP_ASSIGNMENT_SINCE:
             response = group.joined(member, skip_assignment=True)
         else:
-            response = group.joined(member, leader=old_id)  # with its own id it would take itself for the leader
+            response = group.joined(member, leader=old_id)  # with its new id it would take itself for the leader
         group.store()
         join.answer(response)
 
     def leave(self, _who: MemberIdentity, _now_ms: int) -> ErrorCode | None:
-        """Leave for somebody who is no member yet; `None`: it is for the group to say."""
+        """Handle LeaveGroup from a client that is not a member yet. `None` leaves the decision to the group."""
         return None
 
 

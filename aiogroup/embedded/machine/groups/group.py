@@ -45,7 +45,7 @@ class GroupSettings:
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
     max_metadata_chars: int = 4_096
-    """Of a committed offset; Kafka's setting says bytes, and counts characters."""
+    """The limit for the metadata of a committed offset. Kafka's setting says bytes, but counts characters."""
 
 
 class Keeper(Protocol):
@@ -61,11 +61,11 @@ class Keeper(Protocol):
         """A generation begins."""
 
     def on_expired(self, group: Group, member_id: str, /) -> None:
-        """A member was removed, as it has been silent for too long."""
+        """A member was removed because it has been silent for too long."""
 
 
 class Group:
-    """One group. It answers requests through its keeper, at once or much later. `make_form` says what holds for static
+    """One group. It answers requests through its keeper, at once or much later. `make_form` makes the rules for static
     members.
     """
 
@@ -101,7 +101,7 @@ class Group:
         self.form.on_stored()
 
     def load(self, stored: StoredGroup, now_ms: int) -> None:
-        """Load the group as a coordinator that takes over does: every member gets a whole session."""
+        """Load the group as a coordinator does that takes over: every member gets a whole session time-out."""
         self.generation, self.protocol_type, self.protocol = stored.generation, stored.protocol_type, stored.protocol
         for member in self.form.load(stored):
             self.members.add(member)
@@ -118,7 +118,7 @@ class Group:
         self.form.resign()
 
     def stop_timers(self) -> None:
-        """The coordinator is gone: nothing happens to this group by time any more."""
+        """The coordinator is gone: cancel everything that would happen to this group by time."""
         self.form.stop_timers()
         sessions = (each.session_timer for each in self.members)
         for timer in (self._join_timer, self._sync_timer, *self.pending.values(), *sessions):
@@ -140,7 +140,7 @@ class Group:
         self.answer(ticket, JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None))
 
     def joined(self, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> JoinGroupResponse:
-        """The answer to `member` about the generation; the leader's lists all members."""
+        """The answer to `member` about the generation. The leader's answer lists all members."""
         leader = self.members.leader if leader is None else leader
         leads = leader == member.member_id
         return JoinGroupResponse(
@@ -166,8 +166,8 @@ class Group:
     # The rounds.
 
     def rebalance(self, now_ms: int) -> None:
-        """Begin a rebalance. If one is in its join phase already, end that phase if every member has joined (but the
-        first one of an empty group only by time).
+        """Begin a rebalance. If one is in its join phase already, end that phase once every member has joined. The
+        first join phase of an empty group ends only by time.
         """
         if self.state is not GroupState.PREPARING:
             self._prepare(now_ms)
@@ -202,7 +202,7 @@ class Group:
             self._wait_for_joins(now_ms)
 
     def enter(self, member: Member, now_ms: int) -> None:
-        """A new member, which waits in JoinGroup, is one of those who go into the next generation."""
+        """Add a new member, which waits in JoinGroup for the next generation."""
         self.members.add(member)
         self.has_newcomer = True
         if (limit_ms := self.form.newcomers_wait_ms(member, self.settings.new_member_join_timeout_ms)) is not None:
@@ -212,8 +212,8 @@ class Group:
         self._join_timer = self.timers.at(now_ms + self._patience_ms(), self._complete_join)
 
     def _patience_ms(self) -> int:
-        """How long a phase waits for members: with a time-out of 0 (or less) a moment. A group whose members are all
-        absent looks again and again, which must not happen at one instant: time would stand still.
+        """How long a phase waits for members: at least 1 ms. A group whose members are all absent waits again and
+        again, and if that took no time, virtual time would stand still.
         """
         return max(self.members.rebalance_timeout_ms(), 1)
 
@@ -221,7 +221,7 @@ class Group:
         self._join_timer = self.timers.at(now_ms + delay_ms, partial(self._end_of_first_wait, delay_ms, left_ms))
 
     def _end_of_first_wait(self, waited_ms: int, left_ms: int, now_ms: int) -> None:
-        """Who came meanwhile brings another delay, until the rebalance time-out has passed (InitialDelayedJoin)."""
+        """Wait again if a member has joined meanwhile, until the rebalance time-out has passed (InitialDelayedJoin)."""
         if self.has_newcomer and left_ms:
             self.has_newcomer = False
             delay_ms = min(self.settings.initial_rebalance_delay_ms, left_ms)
@@ -284,7 +284,7 @@ class Group:
         self.members.remove(member)
 
     def replace(self, member: Member, member_id: str) -> None:
-        """A static member came back: a request that still waits under the old id is fenced."""
+        """A static member came back under a new id: a request that still waits under the old id is fenced."""
         self.answer_join(member, error_code=ErrorCode.FENCED_INSTANCE_ID)
         self.answer_sync(member, error_code=ErrorCode.FENCED_INSTANCE_ID)
         if member.member_id in self._unsynced:
@@ -293,8 +293,8 @@ class Group:
         self.members.rename(member, member_id)
 
     def described(self) -> DescribedGroup:
-        """The answer to DescribeGroups. Only for a stable group does it have the subscriptions; the assignments are the
-        last ones.
+        """The answer to DescribeGroups. It has subscriptions only if the group is stable. The assignments are the last
+        ones.
         """
         is_stable = self.state is GroupState.STABLE
         members = tuple(
@@ -318,12 +318,12 @@ class Group:
 
     @property
     def consumes(self) -> bool:
-        """Whether its members are consumers: a broker understands the subscriptions of no others."""
+        """Whether its members are consumers: a broker can read only the subscriptions of consumers."""
         return self.protocol_type == CONSUMERS
 
     def reads(self, topic: str) -> bool:
-        """Whether a member is subscribed to the topic (ClassicGroup.isSubscribedToTopic). Consumers whose subscriptions
-        are not known, as no generation has begun or they cannot be read, might read any topic.
+        """Whether a member is subscribed to the topic (ClassicGroup.isSubscribedToTopic). If the subscriptions are
+        unknown, because no generation has begun or they cannot be read, the answer is yes for every topic.
         """
         if not len(self.members):
             return False
@@ -385,7 +385,7 @@ class Group:
         if (left := self.form.leave(who, now_ms)) is not None:
             return left
         if not who.member_id and who.group_instance_id is not None:
-            member = self.members.named(who.group_instance_id)  # an administrator removes the name alone
+            member = self.members.named(who.group_instance_id)  # an administrator names only the static name
             if member is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         elif who.member_id in self.pending:
@@ -405,8 +405,8 @@ class Group:
             self.rebalance(now_ms)
 
     def commit_refusal(self, request: OffsetCommitRequest, now_ms: int) -> ErrorCode:
-        """Why a commit is refused: it must be that of a member of this generation, or of nobody in a group without
-        members.
+        """Why a commit is refused: it must come from a member of this generation, or name no member if the group has
+        none.
         """
         generation, member_id = request.generation_id_or_member_epoch, request.member_id
         if generation < 0 and self.state is GroupState.EMPTY:
@@ -423,7 +423,7 @@ class Group:
         return refusal
 
     def pending_commit_refusal(self, generation: int, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Why the offsets of a transaction are refused. No phase of a rebalance is a reason.
+        """Why the offsets of a transaction are refused. A rebalance under way is no reason.
 
         A request that names no member is not refused: before KIP-447 producers could not name the consuming member.
         """
@@ -434,7 +434,7 @@ class Group:
     # Time.
 
     def touch(self, member: Member, now_ms: int) -> None:
-        """Note that the member has sent a request."""
+        """The member has sent a request: its session begins again."""
         member.heard_at_ms = now_ms
         self.watch(member, now_ms + self.form.silence_ms(member))
 
@@ -455,7 +455,7 @@ class Group:
             self.remove(member, now_ms)
 
     def expects(self, member_id: str, until_ms: int) -> None:
-        """Somebody was given this id, and is to join again with it."""
+        """A client was given this id, and is expected to join again with it."""
         self.pending[member_id] = self.timers.at(until_ms, partial(self._end_of_pending, member_id))
 
     def no_longer_expects(self, member_id: str) -> None:
@@ -472,8 +472,9 @@ def _cancel(timer: Timer | None) -> None:
 
 
 def _subscribed(metadata: bytes) -> list[str]:
-    """The topics of a consumer's subscription: in each version they stand behind its number
-    (ConsumerProtocolSubscription). The client's own reader of subscriptions is among what is judged here.
+    """The topics of a consumer's subscription: in every version they follow the version number
+    (ConsumerProtocolSubscription). The client's reader of subscriptions is not used, since this broker is there to
+    judge it.
 
     Raises:
         ProtocolError: the bytes are no subscription.

@@ -52,7 +52,7 @@ class Join:
         elif not request.member_id:
             self._newcomer()
         elif request.member_id in group.pending and not group.form.confirms(request):
-            self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "")  # Kafka's coordinator fails at it
+            self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "")  # Kafka's coordinator fails with an unexpected error
         elif request.member_id in group.pending:
             group.no_longer_expects(request.member_id)
             group.form.enter(self, request.member_id)
@@ -79,7 +79,7 @@ class Join:
         return member_id in group.members
 
     def _fits(self) -> bool:
-        """Whether it offers an assignor that all other members have."""
+        """Whether the client offers an assignor that all other members have."""
         request, group = self.request, self._group
         if not request.protocol_type or not request.protocols:
             return False
@@ -130,7 +130,7 @@ class Join:
         group.rebalance(self.now_ms)
 
     def take(self, member: Member) -> None:
-        """The member is from now on as the request describes it."""
+        """Update the member from the request."""
         request = self.request
         self._group.members.offer(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
@@ -138,7 +138,7 @@ class Join:
         member.rebalance_timeout_ms = self._rebalance_timeout_ms
 
     def park(self, member: Member) -> None:
-        """As `take`, and the member waits for the next generation."""
+        """As `take`, and let the member wait for the next generation."""
         self.take(member)
         self._group.members.park(member, self.ticket)
 

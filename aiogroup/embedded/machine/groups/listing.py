@@ -88,7 +88,7 @@ class GroupListing:
         return Coordinator(key, node.node_id, node.host, node.port, ErrorCode.NONE, "")
 
     def list_groups(self, exchange: Exchange, request: ListGroupsRequest, now_ms: int) -> None:
-        """The groups that this node coordinates; filters do not look at upper and lower case."""
+        """The groups that this node coordinates. Filters ignore upper and lower case."""
         code = self._faults.refusal(exchange)
         mine = [seat for seat in self._coordinators if seat.node_id == exchange.node_id]
         if not code and any(seat.coordinator is None for seat in mine):

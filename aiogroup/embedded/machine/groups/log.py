@@ -1,4 +1,4 @@
-"""The groups' log: what outlives a coordinator. Each group has a list of entries, which is only appended to and cut."""
+"""The groups' log, which outlives a coordinator. Each group has a list of entries, which is only appended to or cut."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class PendingCommit:
-    """Offsets that count from the end of a producer's transaction on, if it is committed."""
+    """Offsets that become committed when the producer's transaction is committed."""
 
     producer_id: int
     offsets: dict[tuple[str, int], Committed]
@@ -53,7 +53,7 @@ class TransactionEnd:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Offsets that are forgotten, as their topic or they themselves were deleted."""
+    """Offsets that are forgotten, because they or their topic were deleted."""
 
     keys: tuple[tuple[str, int], ...]
 
@@ -75,7 +75,7 @@ Key = tuple[str, int]
 
 
 class _Written(NamedTuple):
-    """An offset, and which entry of the log it came with."""
+    """An offset, and the number of the log entry that brought it."""
 
     number: int
     committed: Committed
@@ -83,14 +83,14 @@ class _Written(NamedTuple):
 
 @dataclass(slots=True)
 class _State:
-    """What the entries up to a position say."""
+    """The state that results from the entries up to a position."""
 
     offsets: dict[Key, Committed] = field(default_factory=dict)
     group: StoredGroup | None = None
     pending: dict[int, dict[Key, _Written]] = field(default_factory=dict)
-    """Of transactions under way, by producer."""
+    """The offsets of transactions under way, by producer."""
     numbers: dict[Key, int] = field(default_factory=dict)
-    """With which entry each committed offset came."""
+    """The number of the entry that brought each committed offset."""
     count: int = 0
 
     def copy(self) -> _State:
@@ -120,7 +120,7 @@ class _State:
         if not is_committed:
             return
         for key, (number, committed) in offsets.items():
-            # What was written later stands, also if it was committed earlier (OffsetMetadataManager).
+            # The offset that was written later wins, even if it was committed earlier (OffsetMetadataManager).
             if key not in self.offsets or number > self.numbers[key]:
                 self.offsets[key], self.numbers[key] = committed, number
 
@@ -135,7 +135,7 @@ class GroupLog:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.start = 0
-        """The position of the first entry that is still kept by itself."""
+        """The position of the first entry that is not folded."""
         self._base = _State()
         self._state = _State()
 
@@ -148,12 +148,12 @@ class GroupLog:
 
     @property
     def end(self) -> int:
-        """The position behind the last entry."""
+        """The position after the last entry."""
         return self.start + len(self.entries)
 
     @property
     def offsets(self) -> dict[tuple[str, int], Committed]:
-        """The committed offsets; to be read only."""
+        """The committed offsets. The caller must not change them."""
         return self._state.offsets
 
     @property
@@ -185,7 +185,7 @@ class GroupLog:
         """Forget what was appended from `position` on, and replay the rest.
 
         Raises:
-            ValueError: that was too long ago.
+            ValueError: the position lies in the folded part, or beyond the end.
         """
         if not self.start <= position <= self.end:
             raise ValueError(f"the groups' log cannot be cut at {position}: it is kept from {self.start} to {self.end}")
@@ -196,15 +196,15 @@ class GroupLog:
 
     @property
     def has_commits(self) -> bool:
-        """Whether any commit is kept by itself, and can be lost."""
+        """Whether any commit is not folded, and can be lost."""
         return any(
             isinstance(each, Commit) or (isinstance(each, TransactionEnd) and each.is_committed)
             for each in self.entries
         )
 
     def position_of_commit(self, last: int) -> int:
-        """The position of commit number `last` from the end: 1 is the latest; the start if there are fewer.
-        The commit of a transaction begins with its first offset.
+        """The position of commit number `last`, counted from the end: 1 is the latest commit. If there are fewer, it is
+        the start. The commit of a transaction begins with its first offset.
         """
         for position in range(self.end - 1, self.start - 1, -1):
             entry = self.entries[position - self.start]
@@ -226,13 +226,13 @@ class GroupLog:
         return found
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted, and its offsets with it."""
+        """Forget the offsets of a deleted topic."""
         state = self._state
         known = [*state.offsets, *(key for offsets in state.pending.values() for key in offsets)]
         self.forget_offsets(key for key in known if key[0] == topic)
 
     def forget_offsets(self, keys: Iterable[tuple[str, int]]) -> None:
-        """What was committed for these, or is to be by transactions, is forgotten."""
+        """Forget what was committed for these, and what transactions under way would commit."""
         if forgotten := tuple(keys):
             self.append(Tombstone(forgotten))
 
@@ -253,7 +253,7 @@ class CoordinatorLog:
         return self._groups.get(group_id)
 
     def of(self, group_id: str) -> GroupLog:
-        """The group's log; it begins with the first entry."""
+        """The group's log; a new one if the group has none."""
         found = self._groups.get(group_id)
         if found is None:
             found = self._groups[group_id] = GroupLog()
@@ -267,6 +267,6 @@ class CoordinatorLog:
         self._groups[group_id] = log
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted: every group forgets its offsets."""
+        """Let every group forget the offsets of a deleted topic."""
         for log in self._groups.values():
             log.forget(topic)

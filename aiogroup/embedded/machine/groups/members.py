@@ -38,7 +38,9 @@ class Member:
 
     @property
     def is_excused(self) -> bool:
-        """Whether its session cannot expire, since it waits for our answer. A newcomer's wait is limited even so."""
+        """Whether its session cannot expire, since it waits for an answer of the coordinator. A newcomer's wait is
+        limited all the same.
+        """
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -52,14 +54,14 @@ class Member:
 
 
 class Members:
-    """The members in the order in which they joined. How many wait, and how many offer an assignor, is counted: each
-    request of a round would otherwise look at all of them.
+    """The members in the order in which they joined. The number that wait, and the number that offer an assignor, are
+    counted: otherwise each request of a round would look at all members.
     """
 
     def __init__(self) -> None:
         self.leader = ""
         self.joined_count = 0
-        """Those that wait in JoinGroup."""
+        """The number of members that wait in JoinGroup."""
         self._offered: Counter[str] = Counter()
         self._by_id: dict[str, Member] = {}
         self._by_name: dict[str, str] = {}
@@ -91,7 +93,7 @@ class Members:
             self.leader = member.member_id
 
     def remove(self, member: Member) -> None:
-        """A member that waits in JoinGroup must have been answered before this."""
+        """Remove a member. If it waited in JoinGroup, it must have been answered before."""
         del self._by_id[member.member_id]
         self._offered.subtract({each.name for each in member.protocols})
         if member.instance_id is not None:
@@ -129,13 +131,13 @@ class Members:
             member.protocols = protocols
 
     def park(self, member: Member, ticket: Hashable) -> None:
-        """The member waits in JoinGroup."""
+        """Let the member wait in JoinGroup."""
         if member.joining is None:
             self.joined_count += 1
         member.joining = ticket
 
     def unpark(self, member: Member) -> Hashable | None:
-        """It no longer waits in JoinGroup. Returns the ticket of its request, or None if it did not wait."""
+        """End the member's wait in JoinGroup. Returns the ticket of its request, or None if it did not wait."""
         ticket, member.joining = member.joining, None
         if ticket is not None:
             self.joined_count -= 1

@@ -1,4 +1,4 @@
-"""Answers of a group's requests that say nothing but an error code, in the places where Kafka says it."""
+"""Answers to a group's requests that hold only an error code, in the fields where Kafka puts it."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = ["UNKNOWN_OFFSET", "refused", "refused_group"]
 
 UNKNOWN_OFFSET = -1
 GROUP_ERROR_SINCE = 2
-"""Before this version of OffsetFetch a group's error stands at each of its partitions."""
+"""Before this version of OffsetFetch a group's error is repeated at each of its partitions."""
 
 
 def refused(request: Request[Any], code: ErrorCode, _version: int) -> Response:
-    """The answer to a group's request that says only this."""
+    """The answer to a group's request that holds only this error code."""
     match request:
         case JoinGroupRequest():
             return JoinGroupResponse(error_code=code, member_id=request.member_id, protocol_name=None)
         case SyncGroupRequest():
             return SyncGroupResponse(error_code=code)
         case HeartbeatRequest():
-            # A coordinator that loads has nothing against a member (GroupCoordinatorService.heartbeat).
+            # A coordinator that loads answers a heartbeat with NONE (GroupCoordinatorService.heartbeat).
             is_loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else code)
         case LeaveGroupRequest():

@@ -1,5 +1,5 @@
-"""What stands in front of the groups' coordinators: is it this node, does it load, which topics are there, what faults
-does a test ask for.
+"""The checks in front of the groups' coordinators: whether it is this node, whether it loads, which topics exist, and
+which faults a test asks for.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class GroupRequests:
         return self._faults.refusal(exchange, place) or self._coordinators.at(exchange.node_id, request.group_id)
 
     def _late(self, ticket: Hashable, response: Response) -> None:
-        """The coordinator answers a JoinGroup or a SyncGroup."""
+        """Called when the coordinator answers a JoinGroup or a SyncGroup."""
         assert isinstance(ticket, Exchange)
         self._answer(ticket, response, self._timers.now_ms)
 
@@ -104,8 +104,8 @@ class GroupRequests:
     # Commits.
 
     def offset_commit(self, exchange: Exchange, request: OffsetCommitRequest, now_ms: int) -> None:
-        """In Kafka's order (KafkaApis.handleOffsetCommitRequest): what is refused because of its topic stands first,
-        and the coordinator is not asked if nothing else is left.
+        """Handle OffsetCommit in Kafka's order (KafkaApis.handleOffsetCommitRequest). Partitions that are refused
+        because of their topic come first. If no others remain, the coordinator is not asked.
         """
         if code := self._faults.refusal(exchange, _place(request)):
             exchange.answer(refused(request, code, exchange.version), now_ms)
@@ -184,7 +184,7 @@ class GroupRequests:
         )
 
     def _name_of(self, topic: OffsetCommitRequestTopic | OffsetFetchRequestTopic, version: int) -> str | None:
-        """Since version 10 topics are named by their ids; an id that no topic has: `None`."""
+        """The topic's name. Since version 10 requests name topics by id; `None` if no topic has the id."""
         if version < OFFSETS_BY_ID:
             return topic.name
         found = self._topics.by_id(topic.topic_id)
@@ -255,7 +255,7 @@ def _sync(
     coordinator: GroupCoordinator, exchange: Exchange, request: SyncGroupRequest, now_ms: int
 ) -> SyncGroupResponse | None:
     if exchange.version >= NAMES_PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
-        # Before anything else is looked at (SyncGroupRequest.areMandatoryProtocolTypeAndNamePresent).
+        # This is checked before anything else (SyncGroupRequest.areMandatoryProtocolTypeAndNamePresent).
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     coordinator.sync(exchange, request, now_ms)
     return None
@@ -281,8 +281,8 @@ def _committed(
 def _merged(
     refused_here: Iterable[OffsetCommitResponseTopic], answered: tuple[OffsetCommitResponseTopic, ...]
 ) -> tuple[OffsetCommitResponseTopic, ...]:
-    """One entry for each topic; but where nothing was refused here, the coordinator's answer as it is, in which a topic
-    that the request repeats stands again (OffsetCommitResponse.Builder.merge).
+    """The answer with one entry for each topic. If nothing was refused here, it is the coordinator's answer unchanged,
+    which repeats a topic that the request repeats (OffsetCommitResponse.Builder.merge).
     """
     refused_ones = tuple(refused_here)
     if not refused_ones:

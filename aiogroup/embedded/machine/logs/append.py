@@ -31,15 +31,15 @@ __all__ = ["AppendRules", "Appended", "append", "has_flag", "only_batch"]
 
 NO_TIMESTAMP = -1
 LEAST_LENGTH = 14
-"""Of the shortest batch that Kafka can read: one of format 0."""
+"""The length field of the shortest batch that Kafka can read, which is of format 0."""
 UP_TO_MAGIC_BYTES = 17
 FORMAT = 2
 ZSTD = 4
 ATTRIBUTES_AT = 22
-"""Of the attributes' second byte, which has the codec and the flags."""
+"""The position of the attributes' second byte, which has the codec and the flags."""
 FIRST_VERSION_WITH_ZSTD = 7
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": ZSTD}
-"""The values of compression.type, but for `producer`."""
+"""The values of compression.type, except `producer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class AppendRules:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of one batch, as a Produce answer says it."""
+    """The outcome for one batch, as in a Produce answer."""
 
     error: ErrorCode = ErrorCode.NONE
     base_offset: int = -1
@@ -81,7 +81,7 @@ class Appended:
     """(place in the batch, message)"""
     message: str | None = None
     size_bytes: int = 0
-    """What was appended: nothing, if the batch is a repetition or refused."""
+    """How many bytes were appended: 0 if the batch is a repetition or refused."""
 
 
 class RefusedBatchError(Exception):
@@ -93,7 +93,7 @@ class RefusedBatchError(Exception):
 
 
 def _refused(error: ErrorCode, log: Log | None = None, message: str | None = None) -> RefusedBatchError:
-    """Kafka names the log's start only where it did not foresee the error; so does this, where a log is given."""
+    """Kafka's answer has the log's start offset only for errors that it did not foresee. For these, `log` is given."""
     return RefusedBatchError(
         Appended(error, log_start_offset=-1 if log is None else log.start_offset, message=message),
     )
@@ -111,8 +111,8 @@ def has_flag(records: bytes | bytearray | memoryview | None, flag: int) -> bool 
 
 def only_batch(records: bytes | bytearray | memoryview | None, version: int) -> bytearray | ErrorCode:
     """The one batch that a Produce request of `version` holds for a partition, copied, or why it is refused before the
-    partition is looked at (ProduceRequest.validateRecords). Bytes behind it that are no whole batch are dropped, as
-    Kafka does.
+    partition is looked at (ProduceRequest.validateRecords). Bytes after it that are no whole batch are dropped, as in
+    Kafka.
     """
     size_bytes = _first_batch_bytes(records)
     if isinstance(size_bytes, ErrorCode):
@@ -137,7 +137,7 @@ def only_batch(records: bytes | bytearray | memoryview | None, version: int) -> 
 
 
 def _first_batch_bytes(records: bytes | bytearray | memoryview | None) -> int | ErrorCode:
-    """The size of the first batch, 0 if there is no whole one (ByteBufferLogInputStream)."""
+    """The size of the first batch, 0 if it is not complete (ByteBufferLogInputStream)."""
     if records is None or len(records) < OVERHEAD_BYTES:
         return 0
     length = int.from_bytes(records[8:12], "big", signed=True)
@@ -152,7 +152,7 @@ def _first_batch_bytes(records: bytes | bytearray | memoryview | None) -> int | 
 
 
 def append(log: Log, batch: bytearray, leader_epoch: int, rules: AppendRules, now_ms: int) -> Appended:
-    """Check a client's batch and append it, or answer a repetition, or say why it is refused."""
+    """Check a client's batch, and append it. Returns the outcome, also for a repetition or a refusal."""
     try:
         header = _checked_header(log, batch, rules)
         latest_ms = _check_records(log, batch, header, rules, now_ms)
@@ -205,7 +205,7 @@ def _checked_header(log: Log, batch: bytearray, rules: AppendRules) -> Header:
     if not is_intact(batch, header.crc):
         raise _refused(ErrorCode.CORRUPT_MESSAGE)
     if header.codec > ZSTD:
-        # Kafka's CompressionType.forId throws what its table of errors does not know.
+        # Kafka's CompressionType.forId throws an exception that has no error code.
         raise _refused(ErrorCode.UNKNOWN_SERVER_ERROR, log)
     if header.records_count <= 0 or header.last_offset_delta + 1 != header.records_count:
         raise _refused(ErrorCode.INVALID_RECORD, log)
@@ -215,7 +215,7 @@ def _checked_header(log: Log, batch: bytearray, rules: AppendRules) -> Header:
 
 
 def _look_how_much_it_is(log: Log, batch: bytearray, header: Header) -> None:
-    """Kafka has no such bound."""
+    """Refuse a batch that unpacks to too many bytes. Kafka has no such bound."""
     if header.records_count > MOST_RECORDS:
         much = f"{header.records_count} records are in one batch"
     else:
@@ -237,11 +237,11 @@ def _check_records(log: Log, batch: bytearray, header: Header, rules: AppendRule
     try:
         records = read_records(batch)
     except UnreadableBatchError as error:
-        # Kafka's decompressors throw what its table of errors does not know.
+        # Kafka's decompressors throw exceptions that have no error code.
         code = ErrorCode.UNKNOWN_SERVER_ERROR if error.is_compression else ErrorCode.INVALID_RECORD
         raise _refused(code, log) from None
     if header.codec and any(record.offset != place for place, record in enumerate(records)):
-        # Kafka tries to make the batch anew, and fails.
+        # Kafka tries to rebuild the batch, and fails.
         raise _refused(ErrorCode.UNKNOWN_SERVER_ERROR, log)
     times_ms = [record.timestamp for record in records]
     earliest_allowed_ms, latest_allowed_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms

@@ -1,4 +1,4 @@
-"""Record batches of format 2: their headers, their records, and batches made anew."""
+"""Record batches of format 2: reads their headers and records, and builds new ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 _HEADER = Struct(">qiibIhiqqqhii")
 HEADER_BYTES = _HEADER.size
 OVERHEAD_BYTES = 12
-"""Of base offset and length: the length counts what follows it."""
+"""The size of base offset and length. The length counts the bytes after it."""
 CHECKED_FROM = 21
 """The checksum covers the bytes from here on: the attributes and all that follows."""
 
@@ -61,7 +61,7 @@ class UnreadableBatchError(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
         self.is_compression = not isinstance(error, CorruptRecordException)
-        """They cannot even be decompressed."""
+        """Whether the records cannot even be decompressed."""
 
 
 class Header(NamedTuple):
@@ -127,7 +127,7 @@ def read_records(batch: bytes | bytearray | memoryview) -> list[DefaultRecordPro
     """
     try:
         return list(DefaultRecordBatch(batch))  # any buffer will do
-    except Exception as error:  # the decompressors raise what they like
+    except Exception as error:  # decompressors raise exceptions of many kinds
         raise UnreadableBatchError(error) from error
 
 
@@ -143,13 +143,13 @@ def records_of(batch: bytes | bytearray | memoryview) -> list[Record]:
 
 
 def write_place(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Write what a broker decides. Both fields lie before what the checksum covers."""
+    """Write the fields that a broker decides. Both lie before the bytes that the checksum covers."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, _EPOCH_AT, leader_epoch)
 
 
 def seal(batch: bytearray) -> bytearray:
-    """Write the checksum anew."""
+    """Compute and write the checksum."""
     with memoryview(batch) as view:
         _CRC.pack_into(batch, _CRC_AT, calc_crc32c(view[CHECKED_FROM:]))  # type: ignore[arg-type]
     return batch
@@ -167,7 +167,7 @@ def stamp(batch: bytearray, timestamp_ms: int) -> None:
 
 
 def restamp(batch: bytearray, max_timestamp_ms: int) -> None:
-    """Correct the header's greatest timestamp, as Kafka does when a client's header says another one."""
+    """Correct the header's greatest timestamp, as Kafka does if a client's header has a wrong one."""
     _write_time(batch, 0, max_timestamp_ms)
 
 
@@ -208,7 +208,7 @@ def marker(end: End, producer_id: int, producer_epoch: int, timestamp_ms: int) -
 
 
 def end_of_transaction(batch: bytes | bytearray | memoryview) -> End | None:
-    """What a control batch says; `None`: it is no end of a transaction, or cannot be read."""
+    """The content of a control batch; `None` if it is not the end of a transaction, or cannot be read."""
     try:
         ends = [(each.key or b"", each.value or b"") for each in read_records(batch)]
         _, kind = _MARKER_KEY.unpack_from(ends[0][0])
@@ -229,14 +229,14 @@ def recompressed(batch: bytearray, codec: int) -> bytearray:
 def rebuilt(
     batch: memoryview, keep: Callable[[Record], bool], *, last_offset: int | None = None, codec: int | None = None
 ) -> bytearray | None:
-    """The batch without the records that are not to be kept, as Kafka's cleaner makes it: the others keep their
-    offsets, the batch keeps its base offset, its producer and its flags.
+    """The batch with only the records to keep, as Kafka's cleaner makes it. They keep their offsets, and the batch
+    keeps its base offset, its producer and its flags.
 
     Args:
         batch: a stored batch.
         keep: says which records stay.
-        last_offset: where the batch shall end; as it does now if not given.
-        codec: how it is compressed; as it is now if not given.
+        last_offset: the new last offset of the batch; by default the present one.
+        codec: the new compression; by default the present one.
 
     Returns:
         the new batch, or `None` if no record stays.

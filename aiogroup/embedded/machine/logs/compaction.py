@@ -1,4 +1,4 @@
-"""Compaction and retention, which happen when a test says so and never by a timer."""
+"""Compaction and retention. They happen when a test asks for them, and never by a timer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["compact", "expire"]
 
 
 def compact(partition: Partition, settings: Settings, now_ms: int, *, with_tombstones: bool = False) -> int:
-    """Keep of each key the last record, as Kafka's cleaner does: what is kept keeps its offset, and the batches their
-    bounds, so that readers meet holes. The last batch stays whole: Kafka does not clean the segment that it appends to,
-    and without it a reader would not reach the end. Aborted records go. From the first record on that belongs to a
-    transaction under way, or is no older than min.compaction.lag.ms, everything stays. Producers that have been silent
-    for producer.id.expiration.ms are forgotten.
+    """Keep the last record of each key, as Kafka's cleaner does. Records keep their offsets and batches keep their
+    bounds, so readers meet holes. The last batch stays whole: Kafka does not clean the segment that it appends to, and
+    without that batch a reader would not reach the end. Aborted records are removed. Everything stays from the first
+    record on that belongs to a transaction under way or is not older than min.compaction.lag.ms. Producers that have
+    been silent for producer.id.expiration.ms are forgotten.
 
     Args:
         partition: a partition of a compacted topic.
         settings: the cluster's.
         now_ms: the time of day.
-        with_tombstones: records without a value go too, as if delete.retention.ms had passed since the last time.
+        with_tombstones: remove records without a value too, as if delete.retention.ms had passed since the last time.
 
     Returns:
         how many records were removed.
@@ -76,7 +76,7 @@ def compact(partition: Partition, settings: Settings, now_ms: int, *, with_tombs
 
 
 def _first_young(partition: Partition, settings: Settings, now_ms: int) -> int:
-    """The first batch that min.compaction.lag.ms keeps from being cleaned: its offset, or the log's end."""
+    """The offset of the first batch that min.compaction.lag.ms protects, or the log's end."""
     lag_ms: int = settings.of_topic(partition.topic, "min.compaction.lag.ms")
     headers = (header_of(batch) for batch in partition.log.batches())
     young = (each.base_offset for each in headers if lag_ms and each.max_timestamp > now_ms - lag_ms)
@@ -88,8 +88,8 @@ def _forget_producers(partition: Partition, settings: Settings, now_ms: int) -> 
 
 
 def expire(partition: Partition, settings: Settings, now_ms: int) -> int:
-    """Delete what is older than retention.ms, and what is more than retention.bytes, from the log's begin and by whole
-    batches: here each batch is a segment of its own. Producers that have been silent for producer.id.expiration.ms are
+    """Delete what is older than retention.ms or exceeds retention.bytes, from the log's start and in whole batches:
+    here each batch counts as a segment of its own. Producers that have been silent for producer.id.expiration.ms are
     forgotten.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Records in and out without a client: for tests that fill a broker, look into it, or poison it."""
+"""Reads and writes records without a client, for tests that fill a broker, look into it, or damage its logs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["DirectLogs", "Headers", "StoredRecord", "damaged"]
 Headers = Iterable[tuple[str, bytes | None]]
 
 BATCH_BYTES = 16_384
-"""About as large as producers make their batches."""
+"""The default batch size of producers."""
 LENGTH_AT, CRC_AT, ATTRIBUTES_AT, COUNT_AT = 8, 17, 22, 57
 UNKNOWN_CODEC = 5
 
@@ -48,18 +48,18 @@ class StoredRecord:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     is_append_time: bool
-    """The timestamp is the broker's (LogAppendTime)."""
+    """Whether the timestamp is the broker's (LogAppendTime)."""
     leader_epoch: int
     producer_id: int
     """-1: the producer is not idempotent."""
     producer_epoch: int
     sequence: int
     is_control: bool
-    """The end of a transaction; no client shows it."""
+    """Whether it is the marker at the end of a transaction; no client shows markers."""
 
 
 class DirectLogs:
-    """Appends and reads past the protocol, by the rules of the topics."""
+    """Appends and reads without the protocol, but by the rules of the topics."""
 
     def __init__(self, topics: Topics, settings: Settings) -> None:
         self._topics = topics
@@ -104,12 +104,13 @@ class DirectLogs:
 
         Args:
             topic: the topic.
-            values: a record's value each.
+            values: the values, one for each record.
             now_ms: now.
             key: the key of all.
-            partition: where they go; without it to the topic's partitions in turn, where the call before left off.
+            partition: their partition. By default they go to the topic's partitions in turn, from where the previous
+                call left off.
             headers: the headers of all.
-            timestamp_ms: the time of all; now without it.
+            timestamp_ms: the timestamp of all; by default now.
 
         Returns:
             (partition, offset) of each, in the order of `values`.
@@ -122,7 +123,7 @@ class DirectLogs:
         at_ms, all_headers = now_ms if timestamp_ms is None else timestamp_ms, tuple(headers)
         places: list[tuple[int, int]] = []
         batches: dict[int, _Filling] = {}
-        turn = self._turns.get(topic, 0) % partitions_count  # a topic made anew may have fewer
+        turn = self._turns.get(topic, 0) % partitions_count  # a topic that was created again may have fewer
         for value in values:
             index = turn if chosen is None else chosen.index
             turn = turn if chosen is not None else (turn + 1) % partitions_count
@@ -142,14 +143,14 @@ class DirectLogs:
         return places
 
     def append(self, topic: str, partition: int, batch: bytes | bytearray, now_ms: int) -> int:
-        """Store the bytes of a batch as they are, unchecked but for the fields without which there is no offset: what
-        no broker accepts may lie in a log after a disk's or a network's fault. `damaged` makes such bytes.
+        """Store the bytes of a batch as they are. Only the fields that are needed for offsets are checked: after a
+        fault of a disk or a network a log may hold bytes that no broker would accept. `damaged` makes such bytes.
 
         Returns:
             the batch's base offset.
 
         Raises:
-            BrokerRefusal: it is shorter than a batch's header, would take no offset, or does not fit into max_bytes.
+            BrokerRefusal: the batch is shorter than a header, would take no offset, or does not fit into max_bytes.
         """
         kept = self._writable(topic, partition)
         if len(batch) < HEADER_BYTES:
@@ -163,7 +164,7 @@ class DirectLogs:
         return base
 
     def records(self, topic: str, partition: int | None = None) -> Iterator[StoredRecord]:
-        """The records of a topic or of one partition, by partition and offset. A batch that cannot be read has none."""
+        """The records of a topic or of one partition, by partition and offset. Unreadable batches are skipped."""
         partitions = self._topic(topic).partitions if partition is None else [self._partition(topic, partition)]
         for each in partitions:
             for batch in each.log.batches():
@@ -256,11 +257,11 @@ def damaged(
     """The bytes of a batch that no client can read, for `append`.
 
     Args:
-        crc: its checksum is not that of its bytes; all other damage has the right one.
-        length: it says that it is longer than it is.
-        count: it says that it has one record more than there are.
-        codec: it says that it is compressed with a codec that nobody knows.
-        values: its records'.
+        crc: the checksum is wrong; with all other damage it is right.
+        length: the length field is too great.
+        count: the record count is one too high.
+        codec: the codec is one that nobody knows.
+        values: the values of its records.
         timestamp_ms: the time of all records.
     """
     batch = build(Record(place, timestamp_ms, None, value) for place, value in enumerate(values))

@@ -19,8 +19,8 @@ class LeaderEpochs:
         self._starts: list[int] = []
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """Records from `start_offset` on are of `epoch`. Of an epoch that began at the same offset no record was
-        written: it is forgotten.
+        """Records from `start_offset` on are of `epoch`. An epoch that began at the same offset has no record, and is
+        forgotten.
         """
         if self._epochs and self._epochs[-1] == epoch and start_offset >= self._starts[-1]:
             return

@@ -26,8 +26,8 @@ INDEX_BYTES = 4_096
 
 
 class Budget:
-    """How many bytes of batches all logs of a cluster may hold together. What does not fit is refused by `append.py`:
-    nothing that was accepted is ever dropped for it.
+    """How many bytes of batches all logs of a cluster may hold together. `append.py` refuses batches that do not fit. A
+    batch that was accepted is never dropped to make room.
     """
 
     __slots__ = ("max_bytes", "used_bytes")
@@ -41,24 +41,24 @@ class Budget:
 
 
 class Log:
-    """Batches of format 2, kept as the bytes that came. It does not check them: `append.py` does, before.
+    """Batches of format 2, kept as the bytes that came. `append.py` has checked them before.
 
-    Reading costs two bisections and one slice, whatever the log's length, and copies no batch.
+    A read costs two bisections and one slice, however long the log is, and copies no batch.
     """
 
     def __init__(self, budget: Budget | None = None) -> None:
         self.budget = budget or Budget()
         self.start_offset = 0
         self.end_offset = 0
-        """The offset behind the last record; the high watermark too, as replicas do not lag."""
+        """The offset after the last record. It is the high watermark too, because replicas do not lag."""
         self._batches: list[memoryview] = []
         self._bases: list[int] = []
         self._nexts: list[int] = []
-        """The offset behind each batch."""
+        """The offset after each batch."""
         self._positions: list[int] = [0]
-        """Where each batch begins, in bytes from the log's first day; at last, where the log ends."""
+        """Where each batch begins, in bytes since the log was created; the last entry is where the log ends."""
         self._latest: list[int] = []
-        """The greatest timestamp up to each batch: the first batch with a time is found by bisection."""
+        """The greatest timestamp up to each batch, so that bisection finds the first batch for a time."""
         self._epochs = LeaderEpochs()
         self.producers = Producers()
 
@@ -113,8 +113,8 @@ class Log:
         return header
 
     def read(self, offset: int, max_bytes: int, *, until_offset: int | None = None) -> list[memoryview]:
-        """Whole batches, beginning with the one that holds `offset`: as many as fit into `max_bytes`, but at least one,
-        however large (KIP-74); only such as begin before `until_offset`.
+        """Whole batches that begin before `until_offset`, starting with the batch that holds `offset`: as many as fit
+        into `max_bytes`, but at least one, however large (KIP-74).
         """
         first, last = self._span(offset, until_offset)
         if first >= last:
@@ -132,8 +132,8 @@ class Log:
         return first, len(self._bases) if until_offset is None else bisect_left(self._bases, until_offset)
 
     def aborted(self, offset: int, size_bytes: int) -> list[Aborted]:
-        """The aborted transactions of a read of `size_bytes` from `offset` on. A few that begin behind it are among
-        them, as Kafka's index of offsets has an entry only every 4 KiB (LocalLog.addAbortedTransactions).
+        """The aborted transactions of a read of `size_bytes` from `offset` on. A few that begin after it are included,
+        because Kafka's offset index has an entry only every 4 KiB (LocalLog.addAbortedTransactions).
         """
         end = self._positions[bisect_right(self._nexts, offset)] + size_bytes
         at = bisect_left(self._positions, end + INDEX_BYTES)
@@ -157,7 +157,7 @@ class Log:
         return self._epochs.end_of(leader_epoch, self.end_offset)
 
     def offset_by_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record that is not older, to the exact record.
+        """(offset, timestamp, leader epoch) of the first record that is not older than `timestamp_ms`.
 
         Raises:
             UnreadableBatchError: the batch in which it should be cannot be read.
@@ -183,8 +183,8 @@ class Log:
         return self._epochs.at(offset)
 
     def truncate(self, to_offset: int) -> None:
-        """Forget everything from `to_offset` on, as an unclean election does. Kafka's replicas end with a whole batch;
-        here the records of a batch that lie before `to_offset` stay, in a batch that is made anew.
+        """Forget everything from `to_offset` on, as an unclean election does. Kafka's replicas end with a whole batch.
+        Here a batch across `to_offset` is rebuilt with its records before that offset.
         """
         if to_offset >= self.end_offset:
             return
@@ -202,7 +202,7 @@ class Log:
         self.start_offset = min(self.start_offset, to_offset)
 
     def delete_before(self, offset: int) -> None:
-        """Move the start; batches that lie wholly before it are forgotten (DeleteRecords)."""
+        """Move the start, and forget batches that lie wholly before it (DeleteRecords)."""
         if offset <= self.start_offset:
             return
         self.start_offset = min(offset, self.end_offset)
@@ -210,13 +210,13 @@ class Log:
         self._epochs.delete_before(self.start_offset)
 
     def replace(self, batches: Iterable[memoryview | bytearray]) -> None:
-        """Keep these batches in place of all that there are; the log's bounds stay (compaction)."""
+        """Replace all batches by these; the log's bounds stay (compaction)."""
         self._drop(slice(0, None))
         for each in batches:
             self._keep(each)
 
     def forget(self) -> None:
-        """Give the memory back: the topic is gone."""
+        """Release the memory: the topic is gone."""
         self._drop(slice(0, None))
 
     def _drop(self, which: slice) -> None:

@@ -39,8 +39,8 @@ FIRST_BY_ID = 13
 FIRST_WITH_LEADERS = 10
 KNOWS_ABORTABLE_SINCE = 11
 ADDS_PARTITIONS_SINCE = 12
-"""A producer of the second protocol does not add its partitions: their leaders do. Kafka's do so whatever the cluster's
-transaction.version is.
+"""From this version on the partitions' leaders add partitions to a transaction, not the producer. Kafka's leaders do so
+whatever the cluster's transaction.version is.
 """
 OF_COORDINATORS = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -59,17 +59,17 @@ class Address(Protocol):
 
 
 class Nodes(Protocol):
-    """What an append asks about nodes."""
+    """The questions of an append about nodes."""
 
     def get(self, node_id: int, /) -> Address | None:
         """The address of a node."""
 
     def live(self, replicas: Iterable[int], /) -> tuple[int, ...]:
-        """Those of the replicas whose nodes are up."""
+        """The replicas whose nodes are up."""
 
 
 class Transactions(Protocol):
-    """What an append asks about transactions."""
+    """The questions of an append about transactions."""
 
     def verify(
         self, transactional_id: str, producer: Expected, partition: tuple[str, int], now_ms: int, *, adds: bool = False
@@ -101,7 +101,7 @@ class Produces:
 
     def produce(self, exchange: Exchange, request: ProduceRequest, now_ms: int) -> None:
         if exchange.version <= REFUSED_PRODUCE:
-            # Kafka offers these versions, but cannot read them.
+            # Kafka offers these versions, but cannot read them: it breaks the connection.
             self._troubles.note("api", f"{exchange.client_id} sent Produce in version {exchange.version}", now_ms)
             exchange.peer.close()
             exchange.answer(None, now_ms)
@@ -120,7 +120,7 @@ class Produces:
             responses.append(TopicProduceResponse(asked.name, asked.topic_id, tuple(answers)))
         if request.acks == NO_ANSWER:
             if has_error:
-                # The producer expects no answer: a broken connection is how Kafka makes it ask for metadata.
+                # The producer expects no answer. Kafka breaks the connection to make it ask for metadata.
                 exchange.peer.close()
             exchange.answer(None, now_ms)
             return
@@ -131,7 +131,7 @@ class Produces:
 
     @staticmethod
     def _refusal_of_all(request: ProduceRequest) -> ErrorCode:
-        """What is wrong with the request as a whole, or NONE."""
+        """Why the whole request is refused, or NONE."""
         producers: dict[tuple[int, int], None] = {}
         for topic in request.topic_data:
             for each in topic.partition_data:
@@ -154,7 +154,7 @@ class Produces:
         data: PartitionProduceData,
         now_ms: int,
     ) -> Appended:
-        """One partition's batch."""
+        """Append one partition's batch."""
         place = Place(topic=topic.name if topic else asked.name, partition=data.index)
         if self._faults.is_set and (code := self._faults.refusal(exchange, place)):
             return Appended(code)
@@ -196,7 +196,7 @@ class Produces:
         )
         if code is ErrorCode.TRANSACTION_ABORTABLE and exchange.version < KNOWS_ABORTABLE_SINCE:
             return ErrorCode.INVALID_TXN_STATE
-        # Older producers would give up at an error of a coordinator: this one they repeat.
+        # Older producers would give up at a coordinator's error. With this error they try again.
         return ErrorCode.NOT_ENOUGH_REPLICAS if code in OF_COORDINATORS else code
 
     def _append(self, exchange: Exchange, acks: int, partition: Partition, batch: bytearray, now_ms: int) -> Appended:
@@ -228,7 +228,7 @@ class Produces:
         appended: Appended,
         leaders: dict[int, NodeEndpoint],
     ) -> LeaderIdAndEpoch | None:
-        """Who leads in place of the node that was asked, and where that one is (KIP-951)."""
+        """The current leader, if it is not the node that was asked, and its address (KIP-951)."""
         if appended.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER or exchange.version < FIRST_WITH_LEADERS:
             return None
         if topic is None or not 0 <= index < len(topic.partitions):

@@ -18,12 +18,12 @@ NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_OFFSET = -1
 BATCHES_KEPT = 5
-"""As many requests as a producer with idempotence may have under way."""
+"""The greatest number of requests that an idempotent producer may have under way."""
 GREATEST_SEQUENCE = 0x7FFF_FFFF
 
 
 def last_sequence(header: Header) -> int:
-    """The sequence number of a batch's last record: behind the greatest one comes 0."""
+    """The sequence number of a batch's last record. Sequence numbers wrap to 0."""
     if header.base_sequence == NO_SEQUENCE:
         return NO_SEQUENCE
     return (header.base_sequence + header.last_offset_delta) & GREATEST_SEQUENCE
@@ -42,7 +42,7 @@ class KeptBatch:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A transaction that was aborted, as far as one partition saw it."""
+    """The part of an aborted transaction that lies in one partition."""
 
     producer_id: int
     first_offset: int
@@ -58,14 +58,14 @@ class Producer:
     batches: deque[KeptBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
     last_timestamp: int = -1
     coordinator_epoch: int = NO_EPOCH
-    """Of the last marker."""
+    """The coordinator epoch of the last marker."""
 
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def begin_epoch(self, epoch: int) -> None:
-        """Sequence numbers begin anew with each epoch."""
+        """Start a new epoch, in which sequence numbers begin again."""
         if self.epoch != epoch:
             self.epoch = epoch
             self.batches.clear()
@@ -81,8 +81,8 @@ class Producers:
         self._aborted: list[Aborted] = []
         """In the order of the markers."""
         self._verified: dict[int, tuple[int, int]] = {}
-        """The epochs and lowest sequence numbers of producers about whose first batch the coordinator was asked, until
-        it is in the log (Kafka: VerificationStateEntry).
+        """By producer: the epoch and the lowest sequence number for which the coordinator was asked about a
+        transaction's first batch, until that batch is in the log (Kafka: VerificationStateEntry).
         """
 
     @property
@@ -95,14 +95,15 @@ class Producers:
         return self._open.get(producer_id, NO_OFFSET)
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the partition has records of the producer's transaction under way. Its coordinator need not be asked
-        about more of them (KIP-890).
+        """Whether the partition has records of the producer's transaction under way. Then the coordinator need not be
+        asked about further records (KIP-890).
         """
         return producer_id in self._open and self.by_id[producer_id].epoch == epoch
 
     def aborted(self, from_offset: int, until_offset: int) -> list[Aborted]:
-        """The aborted transactions that have something to do with these records."""
-        # Markers stand in the order of their offsets: whatever ended before the first record is passed over at once.
+        """The aborted transactions that overlap these records."""
+        # Markers are in the order of their offsets, so bisection skips the transactions that ended before the first
+        # record.
         first = bisect_left(self._aborted, from_offset, key=lambda each: each.marker_offset)
         return [each for each in self._aborted[first:] if each.first_offset < until_offset]
 
@@ -118,7 +119,7 @@ class Producers:
         return None
 
     def refusal(self, header: Header) -> ErrorCode:
-        """Why a batch that is no repetition cannot follow, or NONE.
+        """Why a batch that is no repetition cannot be appended, or NONE.
 
         A producer that the partition does not know may begin with any sequence number: its records may have been
         deleted.
@@ -141,8 +142,8 @@ class Producers:
         return ErrorCode.NONE
 
     def verifying(self, header: Header) -> None:
-        """The coordinator is asked about the first batch of a transaction. Until it is there, none may come that
-        follows it. A fenced producer's batch does not hold up the transaction of the one that took its place.
+        """Note that the coordinator is asked about the first batch of a transaction. Until that batch is appended,
+        later ones are refused. A batch of a fenced producer does not hold up its successor's transaction.
         """
         if header.producer_id in self._open:
             return
@@ -187,14 +188,16 @@ class Producers:
             self._aborted.append(Aborted(producer.producer_id, first_offset, header.base_offset))
 
     def forget_silent(self, since_ms: int) -> None:
-        """Forget who has written nothing since then, and has no transaction under way (removeExpiredProducers)."""
+        """Forget producers that have written nothing since then and have no transaction under way
+        (removeExpiredProducers).
+        """
         for each in list(self.by_id.values()):
             if each.last_timestamp <= since_ms and each.producer_id not in self._open:
                 del self.by_id[each.producer_id]
 
     @classmethod
     def of(cls, batches: Iterable[memoryview]) -> Producers:
-        """What a log says of its producers: what is left of them after a truncation."""
+        """Rebuild the producers' state from a log's batches, after a truncation."""
         producers = cls()
         for each in batches:
             header = header_of(each)

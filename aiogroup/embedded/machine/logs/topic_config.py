@@ -27,8 +27,8 @@ BROKERS_NAMES = {
     "preallocate": "log.preallocate",
     "segment.index.bytes": "log.index.size.max.bytes",
 }
-"""What Kafka's broker calls the default of a topic's setting, where the embedded broker has no such setting of its own:
-administrators see that name (ServerTopicConfigSynonyms).
+"""Kafka's name for the broker setting that is a topic setting's default, if the embedded broker has no such setting.
+Administrators see this name (ServerTopicConfigSynonyms).
 """
 
 

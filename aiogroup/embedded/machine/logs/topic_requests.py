@@ -38,26 +38,26 @@ if TYPE_CHECKING:
 __all__ = ["TopicRequests"]
 
 ITS_OWN = -1
-"""As a number of partitions or replicas: the cluster's default, or what the assignments say."""
+"""As a number of partitions or replicas: the cluster's default, or the number in the assignments."""
 METADATA_TOPIC = "__cluster_metadata"
 MAX_NEW_PARTITIONS = 10_000
-"""Of one request: the greatest batch of Kafka's controller (QuorumController.MAX_RECORDS_PER_USER_OP)."""
+"""The limit of one request: the largest batch of Kafka's controller (QuorumController.MAX_RECORDS_PER_USER_OP)."""
 
 
 class Nodes(Protocol):
-    """What the placing of replicas asks about nodes."""
+    """The questions about nodes when replicas are placed."""
 
     def get(self, node_id: int, /) -> object | None:
         """A node that the cluster has, whether it is up or not."""
 
     def live(self, replicas: Iterable[int], /) -> tuple[int, ...]:
-        """Those of the replicas whose nodes are up."""
+        """The replicas whose nodes are up."""
 
     def __len__(self) -> int: ...
 
 
 class RefusedTopicError(Exception):
-    """What one topic of a request is refused with."""
+    """The refusal of one topic of a request."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message)
@@ -103,7 +103,7 @@ class TopicRequests:
             )
             exchange.answer(CreateTopicsResponse(topics=late), now_ms)
             return
-        # Names are compared with those of topics that are there, and not with each other.
+        # Names are compared with the names of existing topics, and not with each other.
         refusals = {each.name: refusal_of_name(each.name, self._topics) for each in request.topics}
         results = []
         counts = Counter(asked.name for asked in request.topics)
@@ -175,7 +175,7 @@ class TopicRequests:
             partition.leader = next(iter(self._nodes.live(partition.replicas)), -1)
 
     def _numbers(self, asked: CreatableTopic, assignments: list[tuple[int, ...]] | None) -> tuple[int, int]:
-        """Of partitions and of replicas."""
+        """The number of partitions, and of replicas."""
         if assignments is not None:
             return len(assignments), len(assignments[0])
         partitions_count, factor = asked.num_partitions, asked.replication_factor
@@ -341,7 +341,7 @@ class TopicRequests:
                 f"The topic {topic.name} currently has {count} partition(s); {asked.count} would not be an increase.",
             )
         if asked.count - count > MAX_NEW_PARTITIONS:
-            # The controller's batch becomes too large, which Kafka does not expect here.
+            # The controller's batch becomes too large, which Kafka does not handle here.
             raise RefusedTopicError(ErrorCode.UNKNOWN_SERVER_ERROR)
         factor = len(topic.partitions[0].replicas)
         assignments = None

@@ -16,9 +16,9 @@ NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 
 
 def refusal_of_name(name: str, topics: Topics | None = None) -> str | None:
-    """Why no topic may have this name (INVALID_TOPIC_EXCEPTION); `None`: it is legal, and may be taken.
+    """Why no topic may have this name (INVALID_TOPIC_EXCEPTION); `None`: the name is legal, though it may be in use.
 
-    As Kafka's Topic.validate; with `topics` also its check that `a.b` and `a_b` are not both there.
+    This is Kafka's Topic.validate. With `topics` it includes the check that `a.b` and `a_b` do not both exist.
     """
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
@@ -58,11 +58,11 @@ class Partition:
     log: Log
     leader_epoch: int = 0
     waiters: dict[int, Waiter] = field(default_factory=dict)
-    """By a number of their own, in the order in which they came."""
+    """The waiting requests by number, in the order in which they came."""
 
     def elect(self, leader: int, now_ms: int) -> None:
-        """Another leader, or the same one again, in a new epoch; -1: none. The controller counts that as an epoch too
-        (PartitionRegistration.merge), but nobody writes in it.
+        """Start a new epoch with another leader, or with the same one again; -1: no leader. Kafka's controller counts
+        an epoch for that too (PartitionRegistration.merge), but nobody writes in it.
         """
         self.leader = leader
         self.leader_epoch += 1
@@ -71,7 +71,7 @@ class Partition:
         self.changed(now_ms)
 
     def appended(self, size_bytes: int, now_ms: int) -> None:
-        """Tell the waiters; whoever appended to the log calls it."""
+        """Tell the waiters. The caller has appended to the log."""
         for waiter in list(self.waiters.values()):
             waiter.on_append(self, size_bytes, now_ms)
 
@@ -92,8 +92,8 @@ class Topic:
     partitions: list[Partition] = field(default_factory=list)
     is_internal: bool = False
     place: int = 0
-    """Among the nodes, of its first partition's leader: topics begin in turn, so that one node does not lead all. Kafka
-    draws lots (StripedReplicaPlacer).
+    """The place of its first partition's leader among the nodes. Topics start at the nodes in turn, so that no node
+    leads all of them. Kafka starts at random (StripedReplicaPlacer).
     """
 
 
@@ -118,7 +118,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._colliding: dict[str, str] = {}
-        """Names with a dot or an underscore, by their form with underscores alone."""
+        """Names with a dot or an underscore, by their form with only underscores."""
         self.on_deleted: list[Callable[[Topic, int], None]] = []
         """Called as `(topic, now_ms)` after a topic was deleted; the coordinator forgets its offsets."""
 
@@ -129,7 +129,7 @@ class Topics:
         return self._by_name.get(name)
 
     def colliding(self, name: str) -> str | None:
-        """The topic whose metrics would have the names of this one's; a topic collides with itself too."""
+        """The existing topic whose metrics would have the same names. A topic collides with itself too."""
         if "." not in name and "_" not in name:
             return None
         return self._colliding.get(name.replace(".", "_"))
@@ -162,10 +162,10 @@ class Topics:
             partitions_count: how many partitions it has.
             now_ms: now.
             replication_factor: how many replicas each has, placed by `replicas_of`.
-            assignments: in place of these, the replicas of each partition.
-            config: what is set for this topic.
-            is_internal: clients do not write to it.
-            topic_id: its id; a new one without.
+            assignments: the replicas of each partition, in place of `replicas_of`.
+            config: the topic's own settings.
+            is_internal: whether clients cannot write to it.
+            topic_id: its id; by default a new one.
         """
         place = sum(not each.is_internal for each in self)
         topic = Topic(name, topic_id or self.new_id(), dict(config or {}), is_internal=is_internal, place=place)
@@ -176,7 +176,7 @@ class Topics:
         return topic
 
     def put(self, topic: Topic) -> None:
-        """Take in a topic as it is."""
+        """Add an existing topic, unchanged."""
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
         if "." in topic.name or "_" in topic.name:
             self._colliding[topic.name.replace(".", "_")] = topic.name
@@ -190,7 +190,7 @@ class Topics:
         replication_factor: int = 1,
         assignments: Sequence[tuple[int, ...]] | None = None,
     ) -> None:
-        """Add `count` partitions behind those that the topic has."""
+        """Add `count` partitions to those that the topic has."""
         for number in range(count):
             index = len(topic.partitions)
             if assignments is None:

@@ -1,4 +1,4 @@
-"""How much a compressed batch unpacks to, before it is unpacked: a few kilobytes may become gigabytes.
+"""Finds out, before a compressed batch is unpacked, how large it becomes: a few kilobytes may become gigabytes.
 
 Kafka's broker reads the records of a batch one after the other out of its decompressor, and needs no bound. Here they
 are all held at once, and nothing else is served meanwhile.
@@ -19,7 +19,9 @@ MOST_UNPACKED_BYTES: Final = 64 * 1024 * 1024
 MOST_RECORDS: Final = 1_000_000
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 MOST_RATIO: Final = {GZIP: 1_032, LZ4: 255, ZSTD: 32_768}
-"""What a byte can become: of deflate and LZ4 by their formats, of Zstandard in a block that repeats one byte."""
+"""How many bytes one byte can become: for deflate and LZ4 by their formats, for Zstandard in a block that repeats one
+byte.
+"""
 XERIAL: Final = b"\x82SNAPPY\0"
 XERIAL_HEADER_BYTES: Final = 16
 PIECE_BYTES: Final = 1024 * 1024
@@ -37,7 +39,7 @@ def unpacks_within(codec: int, payload: memoryview, most_bytes: int = MOST_UNPAC
     if codec == GZIP:
         return _is_gzip_within(payload, most_bytes)
     unpack = cramjam.lz4.decompress_into if codec == LZ4 else cramjam.zstd.decompress_into
-    with mmap(-1, most_bytes) as room:  # memory that is taken only where it is written
+    with mmap(-1, most_bytes) as room:  # memory that is allocated only where it is written
         try:
             unpack(payload, room)
         except cramjam.DecompressionError as error:
@@ -46,7 +48,7 @@ def unpacks_within(codec: int, payload: memoryview, most_bytes: int = MOST_UNPAC
 
 
 def _snappy_bytes(payload: memoryview) -> int:
-    """What the blocks say of themselves; who unpacks them takes no more."""
+    """The sum of the sizes in the blocks' headers. The unpacking code reads no more than these sizes."""
     try:
         if bytes(payload[: len(XERIAL)]) != XERIAL:
             whole: int = cramjam.snappy.decompress_raw_len(payload)

@@ -1,1 +1,1 @@
-"""What reads logs: Fetch with its sessions and its waiting, ListOffsets, OffsetForLeaderEpoch."""
+"""The requests that read logs: Fetch with its sessions and its waiting, ListOffsets, OffsetForLeaderEpoch."""

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended, so that a reader finds out whether its records are still the log's."""
+"""OffsetForLeaderEpoch: where an epoch ended. From that a reader learns whether the log still has its records."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ __all__ = ["Fetching"]
 
 READ_COMMITTED = 1
 ONLY_AS_A_WHOLE_SINCE = 13
-"""Kafka says an error of a whole request about partitions, too, to older clients."""
+"""For older clients Kafka repeats the error of a whole request at each partition."""
 FIRST_WITH_RACK = 11
 FIRST_WITH_REPLICA_STATE = 15
 FIRST_WITH_ADDRESSES = 16
@@ -46,10 +46,10 @@ SESSION_ERRORS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""What Fetch says of a request as a whole. A fault with another code is said of a partition."""
+"""The error codes of Fetch that apply to a whole request. A fault with another code applies to a partition."""
 WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-# A partition that does not differ has these by default: made once, as each costs more than the rest of a partition.
+# The defaults of an answered partition. They are made once, because each costs more than the rest of a partition.
 NO_DIVERGENCE = EpochEndOffset()
 NO_LEADER = LeaderIdAndEpoch()
 
@@ -64,7 +64,7 @@ class Fetching:
         settings: of the cluster.
         nodes: their racks and addresses.
         troubles: where it is noted that a replica was refused.
-        new_session_id: draws ids of sessions, greater than 0.
+        new_session_id: makes session ids, which are greater than 0.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Fetching:
         self._reads = Reads(topics, nodes, faults)
         self._sessions: dict[int, Sessions] = {}
         self._readers: dict[Peer, tuple[str, tuple[Wanted, ...]]] = {}
-        """Of each connection its client and what it fetched last."""
+        """By connection: its client id, and the partitions of its last fetch."""
         self._max_bytes: int = settings["fetch.max.bytes"]
         self._is_by_rack = bool(settings["replica.selector.class"])
 
@@ -108,7 +108,7 @@ class Fetching:
         return found
 
     def forget(self, node_id: int) -> None:
-        """A node died: its sessions lived in its memory."""
+        """Forget the sessions of a node that died: they were in its memory."""
         self._sessions.pop(node_id, None)
 
     def _name_of(self, topic_id: UUID) -> str | None:
@@ -138,7 +138,7 @@ class Fetching:
                 lost.append(read)
             else:
                 reads.append(read)
-        # Partitions that are not there come last, and do not end the wait: they are answered when it is over.
+        # Partitions that do not exist come last in the answer, and do not end the wait.
         if not reads or params.max_wait_ms <= 0 or _is_enough(reads, params.min_bytes):
             self._answer(exchange, plan, reads + lost, now_ms)
             return
@@ -161,7 +161,7 @@ class Fetching:
 
     def positions(self, topic: str, client_id: str | None = None) -> dict[int, int]:
         """Where clients that are connected now read a topic: the offset of the last fetch by partition, if it lies
-        within the log. Two readers of one partition: the one that connected later counts.
+        within the log. If a partition has two readers, the one that connected later counts.
         """
         found: dict[int, int] = {}
         for peer, (name, all_wanted) in self._readers.items():
@@ -246,7 +246,9 @@ def _replica_of(request: FetchRequest, version: int) -> int:
 
 
 def _has_lost_its_begin(read: Read) -> bool:
-    """Whether records were deleted since. Kafka does not end a wait for that, and reads again when it is over."""
+    """Whether records were deleted since the read. That does not end a wait in Kafka, but after the wait it reads
+    again.
+    """
     return read.partition is not None and read.partition.log.start_offset != read.log_start_offset
 
 

@@ -36,17 +36,17 @@ SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""The versions that know a mark; others answer UNSUPPORTED_VERSION for the partition."""
+"""The first version that knows each mark. In an older version the partition gets UNSUPPORTED_VERSION."""
 FIRST_WITH_EPOCH = 4
 
 READ_COMMITTED = 1
 DEBUGGING = -2
-"""A replica id with which any replica answers, not the leader alone."""
+"""The replica id to which every replica answers, and not only the leader."""
 CONSUMER = -1
-"""Another replica id gets the log's end, whatever its isolation level."""
+"""The replica id of consumers. Any other replica id gets the log's end, whatever the isolation level is."""
 
 Found = tuple[int, int, int]
-"""An offset, its timestamp, and the epoch of its leader; each -1 if there is none."""
+"""An offset, its timestamp, and its leader epoch; each is -1 if there is none."""
 NOTHING: Found = (-1, -1, -1)
 
 
@@ -118,12 +118,12 @@ class Offsets:
         try:
             return ErrorCode.NONE, offset_of(partition, ask.timestamp, is_committed=is_committed)
         except UnreadableBatchError as error:
-            # What Kafka's decompressors throw is in no table of errors.
+            # Kafka's decompressors throw exceptions that have no error code.
             return ErrorCode.UNKNOWN_SERVER_ERROR if error.is_compression else ErrorCode.INVALID_RECORD, NOTHING
 
 
 def offset_of(partition: Partition, timestamp: int, *, is_committed: bool) -> Found:
-    """What a time or a mark stands for in a partition (UnifiedLog.fetchOffsetByTimestamp).
+    """The offset for a time or a mark in a partition (UnifiedLog.fetchOffsetByTimestamp).
 
     Raises:
         UnreadableBatchError: the batch in which a time lies cannot be read.
@@ -133,10 +133,10 @@ def offset_of(partition: Partition, timestamp: int, *, is_committed: bool) -> Fo
     if timestamp == LATEST:
         return end_offset, -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        # No log is tiered: all of it is local, and nothing is uploaded or waits for that.
+        # No log is tiered: everything is local, and no upload is pending.
         return log.start_offset, -1, log.epoch_at(log.start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_by_time(timestamp)
-    # Records that the reader may not see yet have no offset for it.
+    # For records that the reader may not see yet, no offset is found.
     return NOTHING if found is None or found[0] >= end_offset else found

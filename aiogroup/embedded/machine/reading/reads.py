@@ -1,4 +1,4 @@
-"""Reads what a fetch wants: partition by partition, within its limits, as ReplicaManager.readFromLog."""
+"""Reads the partitions of a fetch one by one, within its limits, as ReplicaManager.readFromLog does."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _NO_PARTITIONS: list[Partition] = []
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """What a fetch says for all its partitions (Kafka: FetchParams)."""
+    """The parameters of a fetch for all its partitions (Kafka: FetchParams)."""
 
     node_id: int
     max_bytes: int
     min_bytes: int
     max_wait_ms: int
     is_committed: bool
-    """It reads only what is committed: up to the last stable offset."""
+    """Whether it reads only up to the last stable offset (read_committed)."""
     only_leader: bool
     rack: str
-    """The rack whose replicas it prefers; empty: none, or no selector is set."""
+    """The rack whose replicas it prefers; empty if it names none, or no selector is set."""
 
 
 class Read:
-    """What was read of one partition. Most partitions have no news, so their defaults are the class's."""
+    """The result of reading one partition. The defaults are class attributes, since most partitions have no news."""
 
     high_watermark = last_stable_offset = log_start_offset = UNKNOWN
     batches: Sequence[memoryview] = ()
@@ -50,7 +50,7 @@ class Read:
     """The replica to read from instead."""
     is_always_news = False
     aborted: tuple[AbortedTransaction, ...] | None = None
-    """The aborted transactions among the batches; `None` where Kafka has no list at all."""
+    """The aborted transactions among the batches; `None` if Kafka's answer has no list at all."""
 
     def __init__(self, wanted: Wanted, error: ErrorCode, partition: Partition | None) -> None:
         self.wanted = wanted
@@ -58,7 +58,7 @@ class Read:
         self.partition = partition
 
     def refused(self, error: ErrorCode) -> Read:
-        """The same partition with an error, which takes the place of all that was read."""
+        """The same partition with an error in place of everything that was read."""
         return Read(self.wanted, error, self.partition)
 
 
@@ -77,8 +77,8 @@ class Reads:
         self._faults = faults
 
     def read(self, wanted: Iterable[Wanted], params: Params, exchange: Exchange) -> list[Read]:
-        """Read in order. The first batch of all is read whatever its size (KIP-74); from then on the fetch's limit and
-        each partition's hold.
+        """Read in order. The very first batch is read whatever its size is (KIP-74). After that the limits of the fetch
+        and of each partition apply.
         """
         found: list[Read] = []
         limit_bytes = params.max_bytes
@@ -104,7 +104,7 @@ class Reads:
         return found
 
     def denied(self, reads: list[Read], exchange: Exchange) -> list[Read]:
-        """The reads as they are answered, where a test wants errors in place of what was read."""
+        """The reads, with errors in place of records where a test asked for that."""
         faults = self._faults
         if not faults.is_set:
             return reads
@@ -115,7 +115,7 @@ class Reads:
         return answered
 
     def look(self, wanted: Wanted, params: Params) -> Read:
-        """How it stands with one partition, without faults and without its records."""
+        """Look at one partition, without faults and without its records."""
         partition = self._topics.partition(wanted.topic or "", wanted.index)
         if partition is None:
             return Read(wanted, _not_found(wanted), None)
@@ -129,7 +129,7 @@ class Reads:
         ask, node_id = wanted.ask, params.node_id
         topic_id = wanted.topic_id
         if topic_id is not partition.topic.topic_id and topic_id not in (partition.topic.topic_id, ZERO_UUID):
-            # The topic was deleted and made anew while a session, or this request, knew the old one.
+            # The topic was deleted and created again, and a session or this request knows the old one.
             is_there = node_id in partition.replicas
             code = ErrorCode.INCONSISTENT_TOPIC_ID if is_there else ErrorCode.NOT_LEADER_OR_FOLLOWER
             return Read(wanted, code, partition)
@@ -168,10 +168,10 @@ def _not_found(wanted: Wanted) -> ErrorCode:
 
 
 def divergence(log: Log, ask: FetchPartition) -> tuple[int, int] | ErrorCode | None:
-    """Where the log of a reader that names the epoch of its last record differs from this one (Partition.readRecords).
+    """Where a reader's log differs from this one, if the reader names its last record's epoch (Partition.readRecords).
 
     Returns:
-        an epoch and its end, or an error, or `None`: the logs do not differ up to the reader's offset.
+        an epoch and its end, or an error, or `None` if the logs do not differ up to the reader's offset.
     """
     epoch, end_offset = log.end_of_epoch(ask.last_fetched_epoch)
     if epoch == UNKNOWN or end_offset == UNKNOWN or ask.fetch_offset < log.start_offset:
@@ -184,8 +184,8 @@ def divergence(log: Log, ask: FetchPartition) -> tuple[int, int] | ErrorCode | N
 def _batches(log: Log, offset: int, until: int, max_bytes: int, *, is_first: bool) -> tuple[list[memoryview], int]:
     """The batches from the one that holds `offset` on, and their size.
 
-    Kafka takes bytes of a file (LogSegment.read), so the last batch may be cut off; it may not if it is the only one:
-    then it is sent whole if it is the first of the answer, and else not at all.
+    Kafka sends a range of a file's bytes (LogSegment.read), so the last batch may be cut off. A single batch is not cut
+    off: it is sent whole if it is the first of the answer, and otherwise not at all.
     """
     if max_bytes <= 0 and not is_first:
         return [], 0

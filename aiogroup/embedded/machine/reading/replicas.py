@@ -24,11 +24,11 @@ class Address(Protocol):
 
 
 ISOLATION_LEVELS = (0, 1)
-"""Kafka's request of another one fails in a way that its table of errors does not know."""
+"""In Kafka a request with another level fails with an exception that has no error code."""
 
 
 class Nodes(Protocol):
-    """What readers ask about nodes."""
+    """The questions of readers about nodes."""
 
     def get(self, node_id: int) -> Address | None: ...
 
@@ -36,14 +36,14 @@ class Nodes(Protocol):
 
 
 def why_not(partition: Partition | None, node_id: int, leader_epoch: int, *, only_leader: bool) -> ErrorCode:
-    """Why a node does not serve a partition, or NONE, in the order in which Kafka looks (ReplicaManager
+    """Why a node does not serve a partition, or NONE, checked in Kafka's order (ReplicaManager
     .getPartitionOrException, then Partition.getLocalLog).
 
     Args:
         partition: the partition, `None` if there is none.
         node_id: the node that was asked.
         leader_epoch: the epoch that the client knows; -1: it does not say.
-        only_leader: the other replicas do not serve it. Since version 11 of Fetch they do (KIP-392).
+        only_leader: other replicas do not serve it. Since version 11 of Fetch they do (KIP-392).
     """
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -58,10 +58,10 @@ def why_not(partition: Partition | None, node_id: int, leader_epoch: int, *, onl
 
 
 def preferred_replica(partition: Partition, node_id: int, rack: str, nodes: Nodes) -> int:
-    """The replica in the reader's rack, if the node that was asked leads and is in another one; else -1.
+    """The replica in the reader's rack, if the node that was asked leads and is in another rack; else -1.
 
-    As ReplicaManager.findPreferredReadReplica with RackAwareReplicaSelector: all replicas hold the same records here,
-    so of several in one rack the one with the greatest id is taken.
+    This is ReplicaManager.findPreferredReadReplica with RackAwareReplicaSelector. All replicas hold the same records
+    here, so among several in one rack the one with the greatest id is taken.
     """
     if not rack or partition.leader != node_id:
         return -1

@@ -1,7 +1,7 @@
 """Fetch sessions of one node (KIP-227): what a session asks for, its last answer, and who makes room for whom.
 
-As Kafka's FetchSession.scala, but for one thing: Kafka divides its slots among eight parts of the cache, so that fewer
-than eight slots hold no session at all. Here all sessions of a node share all slots.
+This is Kafka's FetchSession.scala with one difference: Kafka divides its slots among eight shards of the cache, so that
+with fewer than eight slots there is no session at all. Here all sessions of a node share all slots.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Key = tuple[UUID | str, int]
 
 
 class Wanted:
-    """One partition that a reader asks for. In a session it stays from request to request."""
+    """One partition that a reader asks for. A session keeps it from request to request."""
 
     __slots__ = ("ask", "high_watermark", "index", "log_start_offset", "topic", "topic_id")
 
     def __init__(self, topic: str | None, topic_id: UUID, ask: FetchPartition) -> None:
         self.topic = topic
-        """`None`: no topic has this id. It is looked for again with each request."""
+        """The topic's name. `None`: no topic has this id; the session looks for it again with each request."""
         self.topic_id = topic_id
         self.index = ask.partition
         self.ask = ask
-        # What the last answer said.
+        # The values in the last answer.
         self.high_watermark = -1
         self.log_start_offset = -1
 
@@ -46,28 +46,30 @@ class Wanted:
         return (self.topic or "" if self.topic_id == ZERO_UUID else self.topic_id), self.index
 
     def is_of(self, topic_id: UUID) -> bool:
-        """Whether it can be about the topic with this id: before version 13 a name says nothing of ids."""
+        """Whether it may be about the topic with this id. Before version 13 requests have no ids, so every topic of the
+        name fits.
+        """
         return self.topic_id in (ZERO_UUID, topic_id)
 
 
 class Told(Protocol):
-    """What an answer would say of a partition."""
+    """The values for a partition in an answer."""
 
     wanted: Wanted
     error: ErrorCode
     high_watermark: int
     log_start_offset: int
     size_bytes: int
-    """Of its records."""
+    """The size of its records."""
     is_always_news: bool
-    """It names a preferred replica or a divergence."""
+    """Whether it has a preferred replica or a divergence, which are always sent."""
 
 
 T = TypeVar("T", bound=Told)
 
 
 class Session:
-    """One reader's session. Its partitions stand in the order in which they are read."""
+    """One reader's session. Its partitions are in the order in which they are read."""
 
     __slots__ = (
         "created_at_ms",
@@ -89,12 +91,14 @@ class Session:
         self.epoch = 1
         self.partitions: dict[Key, Wanted] = {}
         self.size_count = 0
-        """How many partitions it had when it was last used: the more, the later it makes room for another."""
+        """The partition count at the last use. Smaller sessions are evicted first."""
         self.is_evictable = False
-        """It was old enough, when it was last used, to make room for a larger one."""
+        """Whether it was old enough at its last use to make room for a larger session."""
 
     def update(self, named: dict[Key, Wanted], forgotten: Iterable[Key]) -> None:
-        """Add and change what a request names; what it forgets goes, even if it names it too."""
+        """Add and change the partitions that a request names. Partitions that it forgets are removed, even if it names
+        them too.
+        """
         partitions = self.partitions
         for key, wanted in named.items():
             known = partitions.setdefault(key, wanted)
@@ -104,7 +108,7 @@ class Session:
 
 
 class Plan:
-    """What one request reads, and what its answer holds: a fetch outside of any session."""
+    """What one request reads and its answer holds. This class is for a fetch outside of any session."""
 
     def __init__(self, wanted: Iterable[Wanted], error: ErrorCode = ErrorCode.NONE) -> None:
         self.wanted = tuple(wanted)
@@ -116,7 +120,7 @@ class Plan:
 
 
 class _FullPlan(Plan):
-    """A request that names all its partitions, and begins a session with those that the answer holds."""
+    """A request that names all its partitions, and begins a session with the partitions of its answer."""
 
     def __init__(self, wanted: Iterable[Wanted], begin: Callable[[list[Any], int], int]) -> None:
         super().__init__(wanted)
@@ -127,7 +131,7 @@ class _FullPlan(Plan):
 
 
 class _IncrementalPlan(Plan):
-    """A request within a session: the answer leaves out those partitions of which there is no news."""
+    """A request within a session: the answer leaves out partitions without news."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.partitions.values())
@@ -151,11 +155,11 @@ class _IncrementalPlan(Plan):
                 or each.is_always_news
             ):
                 news.append(each)
-                # -1 with an error: when the error goes, the partition is news once more.
+                # After an error the kept value is -1: when the error is gone, the partition counts as news.
                 wanted.high_watermark = -1 if each.error else each.high_watermark
                 wanted.log_start_offset = each.log_start_offset
                 if each.size_bytes:
-                    # Whose records were sent is read last next time: no partition starves.
+                    # Partitions whose records were sent are read last next time, so that no partition starves.
                     key = wanted.key
                     partitions[key] = partitions.pop(key)
         return ErrorCode.NONE, session.session_id, news
@@ -166,7 +170,7 @@ class Sessions:
 
     Args:
         new_id: draws their ids.
-        slots_count: how many there can be; 0: none.
+        slots_count: the greatest number of sessions; 0: none.
         age_ms: a session that was not used for longer makes room for any other.
         name_of: a topic's name by its id, `None` if there is none.
     """
@@ -187,13 +191,13 @@ class Sessions:
         return self._sessions.get(session_id)
 
     def plan(self, request: FetchRequest, version: int, now_ms: int, *, is_follower: bool = False) -> Plan:
-        """What a request is about, as FetchManager.newContext finds it.
+        """The plan for a request, as in FetchManager.newContext.
 
         Args:
             request: the request.
             version: its version; topics are named by id since version 13.
             now_ms: the instant.
-            is_follower: its session is privileged. The machine serves no followers; the rule is Kafka's.
+            is_follower: whether its session is privileged. The machine serves no followers; the rule is Kafka's.
         """
         by_id = version >= FETCH_BY_ID
         named = self._named(request, by_id=by_id)
@@ -224,7 +228,9 @@ class Sessions:
         return _IncrementalPlan(session)
 
     def _named(self, request: FetchRequest, *, by_id: bool) -> dict[Key, Wanted]:
-        """What a request names; of a partition that it names twice, the place of the first and the rest of the last."""
+        """The partitions that a request names. If it names one twice, the first gives the place, and the last gives the
+        rest.
+        """
         named: dict[Key, Wanted] = {}
         for topic in request.topics:
             name = self._name_of(topic.topic_id) if by_id else topic.topic
@@ -251,8 +257,9 @@ class Sessions:
         return session_id
 
     def _make_room(self, newcomer: tuple[bool, int, int], now_ms: int) -> bool:
-        """Whether a session went (FetchSessionCacheShard.tryEvict): one that was not used for long; else, if the
-        newcomer outranks it, the least of those that the newcomer may evict.
+        """Evict a session (FetchSessionCacheShard.tryEvict): one that was not used for long; otherwise the
+        lowest-ranking one that the newcomer may evict, if the newcomer outranks it. Returns whether a session was
+        evicted.
         """
         if not self._sessions:
             return False

@@ -1,4 +1,4 @@
-"""A fetch that waits for records. It is filed under its partitions: what happens elsewhere costs it nothing."""
+"""A fetch that waits for records. It is registered at its partitions, so events of other partitions cost nothing."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class WaitingFetch:
 
     Args:
         number: its own among all that wait at a partition.
-        params: of the fetch.
-        reads: how its partitions stand.
-        reader: looks at a partition of which there is news.
-        finish: called once, as `finish(now_ms, is_touched)`: whether anything happened to a partition meanwhile.
+        params: the parameters of the fetch.
+        reads: the state of its partitions.
+        reader: looks again at a partition with news.
+        finish: called once as `finish(now_ms, is_touched)`; `is_touched` says whether anything happened to a partition.
     """
 
     __slots__ = ("_awaited", "_counted", "_finish", "_is_touched", "_number", "_params", "_reader", "_timer", "_total")
@@ -47,12 +47,12 @@ class WaitingFetch:
             if offset == until:
                 continue
             if offset > until:
-                # Behind the last stable offset. Kafka does not wait here.
+                # The offset is beyond the last stable offset. Kafka does not wait here.
                 self._finish(now_ms, False)
                 return
             self._count(partition)
         if self._total >= self._params.min_bytes:
-            # The limit of the whole answer left out what is there.
+            # There are enough bytes: only the limit of the whole answer left them out.
             self._finish(now_ms, False)
             return
         for partition in self._awaited:
@@ -90,7 +90,9 @@ class WaitingFetch:
         self._finish(now_ms, self._is_touched)
 
     def give_up(self) -> None:
-        """Nobody waits for the answer any more. Kafka's fetch stays until its time is over, and nobody sees it."""
+        """Stop waiting, because nobody expects the answer any more. In Kafka the fetch would stay, unseen, until its
+        time is over.
+        """
         if self._timer is not None:
             self._timer.cancel()
         for partition in self._awaited:

@@ -1,7 +1,7 @@
 """Static membership by draft 41 of KIP-345: a rebalance only for newcomers, for the leader's rejoin, and for a member
 that is offline for too long.
 
-What the draft leaves open is decided here: whom a round waits for, and what becomes of the group's other members.
+The draft leaves open whom a round waits for, and what happens to the group's other members. This file decides it.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ class DraftForm(Form):
 
     Args:
         group: the group.
-        static_map: where its names are kept for the next coordinator.
-        expansion_timeout_ms: that of clients that do not send theirs.
+        static_map: keeps the group's names for the next coordinator.
+        expansion_timeout_ms: the expansion time-out for clients that send none.
     """
 
     def __init__(self, group: FormedGroup, static_map: StaticMap, expansion_timeout_ms: int) -> None:
         super().__init__(group)
         self.is_static = False
-        """Whether names count in the generation that runs."""
+        """Whether names count in the current generation."""
         self.decided: bool | None = None
-        """What the first join after the stable state has said: whether the next generation is static."""
+        """Whether the next generation is static: the first join after the stable state decides. `None`: not decided
+        yet.
+        """
         self._static_map = static_map
         self._expansion_timeout_ms = expansion_timeout_ms
         self._named: dict[str, Named] = {}
         self._newcomers = Newcomers(group)
-        self._drops_silent = False  # somebody was offline for too long: in this round the others who are silent go too
-        self._look: Timer | None = None  # when somebody for whom the round waits counts as offline
+        self._drops_silent = False  # a member was offline for too long: this round drops all other silent members too
+        self._look: Timer | None = None  # when the next member for which the round waits counts as offline
 
     @property
     def is_next_static(self) -> bool:
@@ -75,7 +77,7 @@ class DraftForm(Form):
         return limit_ms if member.instance_id is None else None
 
     def refusal(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """A name that no member has is ignored in a dynamic generation."""
+        """Why a request with these ids is refused. In a dynamic generation a name that no member has is ignored."""
         members = self.group.members
         named = members.named(instance_id) if instance_id else None
         if named is not None and named.member_id != member_id:
@@ -94,13 +96,13 @@ class DraftForm(Form):
 
     @staticmethod
     def _is_offline(member: Member, now_ms: int) -> bool:
-        """A static member that has been silent for longer than its session time-out."""
+        """Whether it is a static member that has been silent for longer than its session time-out."""
         return member.is_static and now_ms >= member.heard_at_ms + member.session_timeout_ms
 
     # Rounds.
 
     def on_prepare(self, now_ms: int) -> None:
-        """Whoever waits for the end of the expansion time-out goes into this round, whatever it has begun for."""
+        """Newcomers that wait for the expansion time-out go into this round, whatever its cause is."""
         members = self.group.members
         for member, named in self._newcomers.take():
             offered = {each.name for each in member.protocols}
@@ -113,7 +115,7 @@ class DraftForm(Form):
                 self.group.enter(member, now_ms)
 
     def is_everybody_here(self, now_ms: int) -> bool:
-        """A static member that is offline is not waited for."""
+        """Whether all members have joined, except static members that are offline."""
         self._stop_looking()
         missing = [each for each in self.group.members if each.joining is None]
         awaited = [each for each in missing if not self._is_offline(each, now_ms)]
@@ -133,7 +135,7 @@ class DraftForm(Form):
         return not (self._drops_silent and self._is_offline(member, now_ms))
 
     def takes_part(self, member: Member) -> bool:
-        """Whoever is absent keeps its share under its name, and its silence is counted on."""
+        """An absent member keeps its partitions under its name, and its silence continues to count."""
         return member.joining is not None
 
     def on_generation(self) -> None:
@@ -165,7 +167,7 @@ class DraftForm(Form):
     # The map, and who takes it over.
 
     def stored(self, member: Member) -> Member:
-        """Without its name, which is in the map."""
+        """The member without its name, which is in the map."""
         return replace(member.stored(), instance_id=None)
 
     def on_stored(self) -> None:
@@ -217,7 +219,9 @@ class DraftForm(Form):
         return self.group.members.common_protocols().intersection(*self._newcomers.offers())
 
     def name_of(self, request: JoinGroupRequest) -> str | None:
-        """Names are ignored as soon as the generation that runs is dynamic, and the next one will be."""
+        """The name that counts. Names are ignored if the current generation is dynamic and the next one will be dynamic
+        too.
+        """
         if self.decided is None or self.decided or self.is_static:
             return request.group_instance_id or None
         return None
@@ -236,7 +240,7 @@ class DraftForm(Form):
             self.arrive(join, name)
 
     def arrive(self, join: Entering, name: str) -> None:
-        """While members work they are not disturbed; one that comes while they rejoin goes into that round."""
+        """A newcomer does not disturb members that work: it waits. While members rejoin, it goes into their round."""
         self._decide(is_static=True)
         named = self._timeouts(join.request, member_id := join.new_id())
         is_working = self.group.state in (GroupState.STABLE, GroupState.COMPLETING)
@@ -247,8 +251,9 @@ class DraftForm(Form):
             join.add(member_id)
 
     def come_back(self, join: Entering, member: Member) -> None:
-        """Somebody without an id joins under a member's name: a process that was started again, or another one. The
-        former id is outdated. The leader causes a rebalance, another member gets the share that it had.
+        """A client without an id joins under a member's name: the process was restarted, or another process uses the
+        name. The old id is fenced. If the member is the leader, there is a rebalance; any other member gets the same
+        partitions again.
         """
         self._decide(is_static=True)
         self.group.replace(member, join.new_id())
@@ -267,7 +272,7 @@ class DraftForm(Form):
         elif not (self.is_static and member.is_static):
             super().rejoin(join, member)
         elif group.state is GroupState.COMPLETING and is_unchanged:
-            super().rejoin(join, member)  # also the leader's: its answer may have been lost
+            super().rejoin(join, member)  # the leader too gets its answer again: it may have been lost
         else:
             self._serve(join, member, is_changed=not is_unchanged)
 
@@ -289,7 +294,9 @@ class DraftForm(Form):
         join.answer(group.joined(member))
 
     def _timeouts(self, request: JoinGroupRequest, known_as: str) -> Named:
-        """Those of the request; of a client that knows nothing of the draft the session's, and the broker's."""
+        """The request's time-outs. For a client that does not know the draft: its session time-out, and the broker's
+        expansion time-out.
+        """
         registration_ms, expansion_ms = request.registration_timeout_ms, request.expansion_timeout_ms
         return Named(
             request.session_timeout_ms if registration_ms is None else max(registration_ms, 0),
@@ -298,7 +305,9 @@ class DraftForm(Form):
         )
 
     def _give_name(self, member: Member, name: str, request: JoinGroupRequest) -> None:
-        """A member whose name was ignored so far joins with it. No other one has it: `refusal` was asked before."""
+        """A member whose name was ignored so far gets it. No other member has this name, since `refusal` was asked
+        before.
+        """
         self.group.members.give_name(member, name)
         self._named[name] = self._timeouts(request, member.member_id)
 

@@ -15,16 +15,16 @@ __all__ = ["Named", "Newcomers"]
 
 @dataclass(slots=True)
 class Named:
-    """What the draft knows of a member beside what a group knows."""
+    """The draft's data about a member, in addition to the group's."""
 
     registration_timeout_ms: int
     expansion_timeout_ms: int
     known_as: str
-    """The id that the leader of this generation knows."""
+    """The id under which the leader of this generation knows the member."""
 
 
 class Newcomers:
-    """Those who wait, by name. They are no members yet: the group stays stable, and works."""
+    """The waiting newcomers, by name. They are not members yet: the group stays stable and works on."""
 
     def __init__(self, group: FormedGroup) -> None:
         self._group = group
@@ -38,12 +38,12 @@ class Newcomers:
         return name in self._waiting
 
     def offers(self) -> Iterator[set[str]]:
-        """The assignors of each."""
+        """The assignors that each of them offers."""
         for member, _ in self._waiting.values():
             yield {each.name for each in member.protocols}
 
     def wait(self, name: str, member: Member, named: Named, now_ms: int) -> None:
-        """The first one's time-out counts, from its join. A name that comes again keeps its place."""
+        """Add a newcomer. The first one's time-out counts, from its join. A name that comes again keeps its place."""
         former = self._waiting.get(name)
         self._waiting[name] = member, named
         if former is not None:
@@ -65,18 +65,18 @@ class Newcomers:
         return ErrorCode.NONE
 
     def take(self) -> list[tuple[Member, Named]]:
-        """A round begins, and they go into it."""
+        """Take all of them into a round that begins."""
         self.stop()
         taken, self._waiting = list(self._waiting.values()), {}
         return taken
 
     def resign(self) -> None:
-        """The coordinator has moved: they join there again, and are counted from then on."""
+        """The coordinator has moved: they join the new one again, where the time-out starts again."""
         for member, _ in self.take():
             self._refuse(member, ErrorCode.NOT_COORDINATOR)
 
     def stop(self) -> None:
-        """Count no longer."""
+        """Stop the time-out."""
         if self._count is not None:
             self._count.cancel()
             self._count = None

@@ -1,4 +1,4 @@
-"""The topic `static_member_map`: which names a group has, for whoever coordinates it next."""
+"""The topic `static_member_map`: a group's names, for its next coordinator."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["DRAFT_FEATURE", "DRAFT_VERSION", "MappedGroup", "MappedName", "StaticMap"]
 
 DRAFT_FEATURE = "static.membership.draft"
-"""Listed by ApiVersions."""
+"""The feature that ApiVersions lists."""
 DRAFT_VERSION = 41
-"""Of the KIP's page."""
+"""The version of the KIP's page."""
 TOPIC = "static_member_map"
 
 
 @dataclass(frozen=True, slots=True)
 class MappedName:
-    """What the map says of one name."""
+    """The map's entry for one name."""
 
     member_id: str
     registration_timeout_ms: int
@@ -66,10 +66,10 @@ class StaticMap:
     """Writes and reads the topic. It is compacted, and has one partition for each coordinator partition.
 
     Args:
-        topics: those of the cluster.
-        timers: they know what time it is.
+        topics: the cluster's topics.
+        timers: the source of the time.
         partition_of: the coordinator partition of a group.
-        partitions_count: how many there are.
+        partitions_count: how many coordinator partitions there are.
         replication_factor: of the topic.
     """
 
@@ -116,7 +116,7 @@ class StaticMap:
         return None if found is None else MappedGroup.decoded(found)
 
     def _append(self, group_id: str, value: bytes | None) -> None:
-        """Past the rules for producers: `max_bytes` must not end a group."""
+        """Append without the checks for producers: `max_bytes` must not stop a group."""
         if self._topics.get(TOPIC) is None:
             self._make()  # somebody has deleted it
         partition, now_ms = self._partition(group_id), self._timers.now_ms

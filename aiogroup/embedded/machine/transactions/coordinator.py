@@ -1,5 +1,5 @@
-"""Begins, checks, ends and expires transactions (Kafka: TransactionCoordinator). One step ends a transaction: Kafka
-needs two, as its markers travel to other nodes, and refuses with CONCURRENT_TRANSACTIONS what comes in between.
+"""Begins, checks, ends and expires transactions (Kafka: TransactionCoordinator). A transaction ends in one step. Kafka
+needs two, because its markers travel to other nodes, and it refuses requests in between with CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Partitions = dict[tuple[str, int], None]
 
 
 class Groups(Protocol):
-    """What an end of a transaction means to groups."""
+    """The calls to groups when a transaction ends."""
 
     def number_of(self, group_id: str, /) -> int:
         """The group's coordinator partition."""
 
     def end_transaction(self, producer_id: int, /, *, is_committed: bool) -> None:
-        """The offsets that the producer's transaction has left pending are committed, or forgotten."""
+        """Commit or forget the pending offsets of the producer's transaction."""
 
 
 class TransactionCoordinator:
-    """All coordinators of transactions together; which of them a node may ask is for `seats` to say."""
+    """All coordinators of transactions together; `seats` knows which of them a node may ask."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class TransactionCoordinator:
         return each.state is not State.ONGOING and each.updated_at_ms + self._expiration_ms <= now_ms
 
     def offsets_of(self, group_id: str) -> tuple[str, int]:
-        """What stands for a group's offsets among the partitions of a transaction."""
+        """The partition that stands for a group's offsets in a transaction."""
         return OFFSETS, self._groups.number_of(group_id)
 
     # Snapshots.
 
     def kept(self) -> tuple[TransactionalId, ...]:
-        """What is known of all transactional ids, copied.
+        """Copies of the states of all transactional ids.
 
         Raises:
             BrokerRefusal: a transaction is under way.
@@ -94,7 +94,7 @@ class TransactionCoordinator:
         return tuple(replace(each, partitions={}) for each in found)
 
     def put_back(self, kept: Iterable[TransactionalId]) -> None:
-        """Know this in place of everything."""
+        """Replace the states of all transactional ids."""
         for seat in self.seats:
             for each in seat.ids.values():
                 each.stop_timer()
@@ -107,7 +107,7 @@ class TransactionCoordinator:
     def init(
         self, node_id: int, transactional_id: str, timeout_ms: int, expected: Expected | None, now_ms: int
     ) -> TransactionalId | ErrorCode:
-        """Give a producer its id and the next epoch. Whoever had the epoch before is fenced, and its transaction
+        """Give a producer its id and the next epoch. The owner of the previous epoch is fenced, and its transaction is
         aborted.
         """
         if not transactional_id:
@@ -123,7 +123,7 @@ class TransactionCoordinator:
             seat.ids[transactional_id] = found
         if code := found.refusal_of_init(expected):
             if code is ErrorCode.CONCURRENT_TRANSACTIONS:
-                # The producer asks again, and gets the epoch behind this one.
+                # The producer asks again, and then gets the epoch after this one.
                 self._fence(seat, found, now_ms)
             return code
         found.init(expected, timeout_ms, self._new_id, now_ms)
@@ -153,7 +153,7 @@ class TransactionCoordinator:
     def end(
         self, node_id: int, transactional_id: str, producer: Expected, *, is_committed: bool, now_ms: int
     ) -> ErrorCode:
-        """Commit or abort. Who asks again after the same end gets the same answer."""
+        """Commit or abort. A repeated request for the same end gets the same answer."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         seat = self.seats.at(node_id, transactional_id)
@@ -187,7 +187,7 @@ class TransactionCoordinator:
             producer: its id and epoch.
             partition: where the records are to go.
             now_ms: now.
-            adds: make the partition part of the transaction if it is not.
+            adds: add the partition to the transaction if it is not in it.
         """
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST

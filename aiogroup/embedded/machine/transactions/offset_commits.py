@@ -30,7 +30,7 @@ __all__ = ["TransactionalOffsets"]
 KNOWS_LOADING = 2
 """Before this version a producer gets COORDINATOR_NOT_AVAILABLE."""
 KNOWS_ABORTABLE = 4
-"""Before this version INVALID_TXN_STATE stands for TRANSACTION_ABORTABLE (KIP-890)."""
+"""Before this version INVALID_TXN_STATE is sent in place of TRANSACTION_ABORTABLE (KIP-890)."""
 
 Codes = dict[tuple[str, int], ErrorCode]
 
@@ -50,7 +50,9 @@ class TransactionalOffsets:
         return {TxnOffsetCommitRequest: self.commit}
 
     def commit(self, exchange: Exchange, request: TxnOffsetCommitRequest, now_ms: int) -> None:
-        """A topic's refusal stands first, and the coordinator is not asked if nothing else is left."""
+        """Partitions that are refused because of their topic come first. If no others remain, the coordinator is not
+        asked.
+        """
         place = Place(group=request.group_id, member=request.member_id)
         code = self._faults.refusal(exchange, place)
         codes = dict.fromkeys(_asked(request), code)
@@ -112,7 +114,7 @@ def _asked(request: TxnOffsetCommitRequest) -> list[tuple[str, int]]:
 
 
 def _only(request: TxnOffsetCommitRequest, codes: Codes) -> TxnOffsetCommitRequest:
-    """The request without what is refused."""
+    """The request without the refused partitions."""
     topics: list[TxnOffsetCommitRequestTopic] = []
     for topic in request.topics:
         partitions = tuple(each for each in topic.partitions if not codes[topic.name, each.partition_index])

@@ -89,7 +89,7 @@ class TransactionRequests:
         if (expected.producer_id == NO_ID) != (expected.epoch == NO_EPOCH):
             return ErrorCode.INVALID_REQUEST
         if request.transactional_id is None:
-            # Who asks again without a transactional id gets another id, whatever it has had.
+            # A producer that asks again without a transactional id always gets another producer id.
             return Expected(self._new_id(), 0)
         known = expected if expected.producer_id != NO_ID else None
         found = self._coordinator.init(
@@ -103,7 +103,7 @@ class TransactionRequests:
         asked = {(topic.name, index): None for topic in request.topics for index in topic.partitions}
         codes = {each: code for each in asked if (code := self._refusal(exchange, *each))}
         if codes:
-            # All or nothing.
+            # If one partition is refused, none is added.
             codes = {each: codes.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in asked}
         else:
             code = self._faults.refusal(exchange) or self._coordinator.add(
@@ -214,6 +214,6 @@ def _listed(
         for each in ids
         if (not states or each.state.value in states)
         and (not producers or each.producer_id in producers)
-        # Who never began one has begun it in 1969, for Kafka.
+        # An id that never began a transaction has a start of -1, which Kafka takes for a time in 1969.
         and (longer_ms < 0 or now_ms - each.started_at_ms > longer_ms)
     )

@@ -20,17 +20,17 @@ __all__ = ["Seat", "Seats"]
 
 
 class Seat:
-    """The coordinator of some transactional ids: a node, and what it knows of them. That is its log too: whoever takes
-    over knows the same.
+    """The place of a coordinator for some transactional ids: its node, and the ids' states. The states are also its
+    log: the next node takes them over unchanged.
     """
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.ids: dict[str, TransactionalId] = {}
         self.epoch = 0
-        """How often another node, or the same one again, has taken over: markers say it."""
+        """How often a node has taken over, be it another or the same one again. Markers contain this number."""
         self.is_served = True
-        """The node is up, and has read the log."""
+        """Whether the node is up and has read the log."""
         self.loading: Timer | None = None
 
 
@@ -61,7 +61,7 @@ class Seats:
         return self._seats[java_bucket(transactional_id, len(self._seats))]
 
     def node_of(self, transactional_id: str) -> Node | None:
-        """The node that coordinates the id, also while it loads; `None`: it is down, and nobody has noticed."""
+        """The node that coordinates the id, even while it loads. `None`: it is down, and nobody has noticed yet."""
         return self._nodes.serving(self.of(transactional_id).node_id)
 
     def at(self, node_id: int, transactional_id: str) -> Seat | ErrorCode:
@@ -72,7 +72,7 @@ class Seats:
         return seat if seat.is_served else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def anywhere(self, transactional_id: str) -> Seat | ErrorCode:
-        """The id's seat, as other nodes reach it, or why they do not."""
+        """The id's seat as other nodes reach it, or why they cannot."""
         if self.node_of(transactional_id) is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         seat = self.of(transactional_id)
@@ -81,7 +81,7 @@ class Seats:
     # What happens to them.
 
     def move(self, transactional_id: str, node_id: int, loading_ms: int, now_ms: int) -> None:
-        """Another node coordinates this one id from now on, by hand; it reads the log for so long."""
+        """Let another node coordinate this one id from now on. It reads the log for `loading_ms` first."""
         if not self._nodes.is_up(node_id):
             raise BrokerRefusal(f"node {node_id} is down: it cannot coordinate {transactional_id}")
         seat = self._pinned.get(transactional_id)

@@ -16,11 +16,13 @@ __all__ = ["STATE_NAMES", "Expected", "State", "TransactionalId"]
 
 NO_ID = NO_EPOCH = NEVER = -1
 LAST_EPOCH = 32_766
-"""The epoch behind it is only ever a fence; then another producer id follows."""
+"""The last epoch that a producer can have. The next epoch only fences it; after that it gets another producer id."""
 
 
 class State(Enum):
-    """How it stands. Kafka has two more between Ongoing and the ends, as its markers take a while."""
+    """The state of a transaction. Kafka has two more states between Ongoing and the ends, because its markers take a
+    while.
+    """
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -34,7 +36,7 @@ STATE_NAMES = frozenset(
 
 
 class Expected(NamedTuple):
-    """What a producer that asks for its id again says it has (KIP-360)."""
+    """The id and epoch that a producer names when it asks for its id again (KIP-360)."""
 
     producer_id: int
     epoch: int
@@ -50,13 +52,15 @@ class TransactionalId:
     updated_at_ms: int
     epoch: int = NO_EPOCH
     last_epoch: int = NO_EPOCH
-    """The epoch before this one, if its producer asked for the next one by naming it: it may ask again."""
+    """The previous epoch, if the producer named it when it asked for this one: it may repeat that request."""
     last_producer_id: int = NO_ID
     state: State = State.EMPTY
     partitions: dict[tuple[str, int], None] = field(default_factory=dict)
-    """In the order in which they were added; of offsets the coordinator partitions of their groups."""
+    """The partitions in the order in which they were added. Offsets are represented by their groups' coordinator
+    partitions.
+    """
     started_at_ms: int = NEVER
-    """When the transaction under way began, or the last one."""
+    """When the current or the last transaction began."""
     timer: Timer | None = field(default=None, repr=False)
 
     @property
@@ -70,7 +74,7 @@ class TransactionalId:
         return ErrorCode.NONE if epoch == self.epoch else ErrorCode.PRODUCER_FENCED
 
     def refusal_of_init(self, expected: Expected | None) -> ErrorCode:
-        """Why no epoch is given now, or NONE (TransactionCoordinator.prepareInitProducerIdTransit)."""
+        """Why the producer gets no epoch now, or NONE (TransactionCoordinator.prepareInitProducerIdTransit)."""
         if expected is not None and not self._may_have(expected):
             return ErrorCode.PRODUCER_FENCED
         if self.state is State.ONGOING:
@@ -78,14 +82,14 @@ class TransactionalId:
         if expected is None or self.epoch == NO_EPOCH or expected.epoch == self.epoch:
             return ErrorCode.NONE
         if self.is_exhausted:
-            # Kafka's prepareIncrementProducerEpoch throws what its table of errors does not know.
+            # Kafka's prepareIncrementProducerEpoch throws an exception that has no error code.
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE if expected.epoch == self.last_epoch else ErrorCode.PRODUCER_FENCED
 
     def _may_have(self, expected: Expected) -> bool:
         if self.epoch == NO_EPOCH or expected.producer_id == self.producer_id:
             return True
-        # It did not hear that its epochs were used up, and asks again.
+        # The producer did not get the answer with its new id, after its epochs were used up, and asks again.
         return expected.producer_id == self.last_producer_id and expected.epoch >= LAST_EPOCH
 
     def init(self, expected: Expected | None, timeout_ms: int, new_id: Callable[[], int], now_ms: int) -> None:
@@ -97,7 +101,7 @@ class TransactionalId:
             else:
                 self.epoch += 1
             self.last_epoch = NO_EPOCH if expected is None else former_epoch
-        # Else it repeats its request, and gets the same answer.
+        # Otherwise it repeats its request, and gets the same answer.
         self.last_producer_id = former_id
         self.timeout_ms, self.updated_at_ms = timeout_ms, now_ms
         self.state, self.started_at_ms = State.EMPTY, NEVER
@@ -106,7 +110,7 @@ class TransactionalId:
         """Make partitions part of the transaction, which begins with the first ones.
 
         Returns:
-            whether it begins.
+            whether it begins with these partitions.
         """
         begins = self.state is not State.ONGOING
         if begins:
@@ -118,7 +122,7 @@ class TransactionalId:
         return begins
 
     def fence(self) -> None:
-        """The producer may do nothing any more: its transaction is aborted in an epoch that nobody has."""
+        """Fence the producer: its transaction is aborted in an epoch that nobody has."""
         self.epoch += 1
         self.last_epoch = NO_EPOCH
 
