@@ -1,4 +1,4 @@
-# Everything is set up where it is first needed: `make test` or `make demo` in a fresh clone is enough.
+# Each target sets up what it needs: `make test` or `make demo` in a fresh clone is enough.
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -9,17 +9,17 @@ DOCS_STAMP := $(VENV)/.installed-for-the-docs
 .PHONY: help venv jars near check fast test test-kafka properties soak demo bench bench-quick bench-recovery bench-spark dist docs format clean \
   test-python test-this-python sanitize sanitized fuzz
 
-# Containers often tell Python not to keep what it has compiled. The tests start hundreds of processes, and each would compile
-# the package anew: what is compiled is kept beside the packages, and the clone stays as it is.
+# Containers often tell Python not to write bytecode. The tests start hundreds of processes, and each would compile the
+# package again. So the bytecode is kept in the virtual environment, and the clone stays clean.
 ifdef PYTHONDONTWRITEBYTECODE
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/pycache
 endif
 
 help:
-	@echo "make test         set up, then the fast tests, the simulations, tests/kafka on the embedded broker, and what judges it on Kafka"
+	@echo "make test         set up, then the fast tests, the simulations, tests/kafka on the embedded broker, and on Kafka what judges that broker"
 	@echo "make test-kafka   set up, then all of tests/kafka on real Kafka"
-	@echo "make properties   the property tests, with eight times as many examples as make test, and three times as many simulations"
+	@echo "make properties   the property tests with eight times the examples of make test, and with three times the simulations"
 	@echo "make soak         10,000 simulations of whole groups (SEEDS=n; SEED=n replays one with its trace)"
 	@echo "make demo         set up, then two members share a topic and one is killed (KAFKA=1: on Apache Kafka)"
 	@echo "make near         the tests of one room and 50 simulations, while you edit it (ROOM=offsets)"
@@ -27,7 +27,7 @@ help:
 	@echo "make format       format the code as 'make check' expects it"
 	@echo "make bench        the benchmarks, more than an hour (make bench-quick: the small ones, a few minutes)"
 	@echo "make bench-spark  1,000,000 records that Spark drains into Parquet, three times"
-	@echo "make bench-recovery  coming back to 1,000,000 records: the first live record, the age of live ones, the catch-up (QUICK=1: small)"
+	@echo "make bench-recovery  coming back to 1,000,000 records: time to the first live record, age of live records, catch-up (QUICK=1: small)"
 	@echo "make test-python  the most telling tests on another Python (PYTHON=python3.13), with and without the C"
 	@echo "make sanitize     the C under AddressSanitizer and UndefinedBehaviorSanitizer (gcc), compared with the Python"
 	@echo "make fuzz         mutated input for the same build (MINUTES=60; INPUT=file repeats an input)"
@@ -37,7 +37,7 @@ help:
 
 venv: $(STAMP)
 
-# Each candidate is run, as version managers leave commands behind that do not start.
+# Each candidate is run, because version managers leave commands behind that do not start.
 PYTHONS := python3.11 python3
 define ENVIRONMENT
 @if ! $(PY) -c '' 2>/dev/null; then \
@@ -74,7 +74,7 @@ $(STAMP): $(SOURCES)
 	$(SAY_COMPILED)
 	@touch $@
 
-# Only what the demo needs, without PySpark and the tools: with Kafka and Java a quarter of the whole installation.
+# Only what the demo needs, without PySpark and the tools: even with Kafka and Java a quarter of the whole installation.
 $(DEMO_STAMP): $(SOURCES)
 	$(ENVIRONMENT)
 	$(PIP) --no-build-isolation -e '.$(if $(KAFKA),[devkafka])'
@@ -92,11 +92,13 @@ $(DOCS_STAMP): pyproject.toml constraints.txt
 jars: $(STAMP)
 	$(PY) -m aiogroup.devkafka fetch
 
-# The tests that need no Kafka. They wait for processes during four tenths of their time: three workers for two processors.
+# The tests that need no Kafka. They spend four tenths of their time waiting for processes: hence three workers for two
+# processors.
 WITHOUT_KAFKA := -m "not kafka and not simulation"
 FAST = $(PY) -m pytest $(WITHOUT_KAFKA) --ignore=tests/kafka --ignore=tests/simulation --ignore=tests/groups -n 3
 
-# One room: its own tests, those of what carries it out, the scripted groups that show it, and whole groups of 50 seeds.
+# One room: its own tests, the tests of the runtime part that carries it out, the scripted groups that exercise it, and
+# simulations of 50 seeds.
 ROOM := membership
 GROUPS_OF_membership := kip_62 late_hand_over liveness_events unanswered_session withheld_partitions self_assignment
 GROUPS_OF_offsets := commits_in_callbacks held_positions no_position redelivery
@@ -118,7 +120,8 @@ near: $(STAMP)
 	$(PY) -m pytest -m "not kafka and not lengthy" -n 2 $(or $(strip $(NEAR)),$(error no room is called $(ROOM): see docs/architecture.md))
 	$(PY) -m tests.simulation --seeds 50
 
-# The client alone. The embedded broker's own tests run where it, or what it shares with the client, is changed.
+# The client alone. The embedded broker's own tests run only if the broker, or code that it shares with the client, has
+# changed.
 CLIENT := tests/assignors tests/delivery tests/fetching tests/membership tests/native tests/offsets tests/protocol \
   tests/recovery tests/runtime $(wildcard tests/test_*.py)
 SHARED := $(addprefix aiogroup/,embedded _core/protocol _core/values.py _command/broker.py errors.py structs.py)
@@ -131,22 +134,22 @@ check: $(STAMP)
 	$(PY) -m mypy
 	$(PY) -m pytest $(WITHOUT_KAFKA) -n 3 $(CLIENT) $(BROKER)
 
-# Processes that die in simulations, and members that are left behind in groups, leave consumers that Python frees when it
-# likes and warns of: both have sessions of their own. In that of the simulations every test ignores the warnings
-# (tests/simulation/conftest.py).
+# Processes that die in simulations, and members that are left behind in groups, leave consumers unclosed. Python frees
+# them at some later time, with a warning. So both kinds of tests have sessions of their own. In the session of the
+# simulations every test ignores these warnings (tests/simulation/conftest.py).
 LONG = $(PY) -m pytest -n 2 -m "simulation and not kafka and not lengthy"
 SIMULATED := tests/simulation
 SCRIPTED := tests/groups tests/delivery tests/recovery
-# Tests on Kafka, embedded or real, wait more than they compute: more workers than processors. Of real Kafka all workers
-# have one node; tests that stop nodes run on one worker, which has a cluster of its own (tests/support/workers.py). Tests
-# with Spark compute: one at a time, in one Spark session. What is `thorough` is left to `make test-kafka`, and on the
-# embedded broker to `make test test-kafka`.
-# The files with tests on Kafka: a worker that collects all the others as well computes for twelve seconds, not six.
+# Tests on Kafka, embedded or real, wait more than they compute, so there are more workers than processors. With real Kafka
+# all workers share one node. Tests that stop nodes run on one worker, which has a cluster of its own
+# (tests/support/workers.py). Tests with Spark compute, so they run one at a time, in one Spark session. Tests marked
+# `thorough` run only in `make test-kafka`, and on the embedded broker only in `make test test-kafka`.
+# Only the files with tests on Kafka are named: to collect all files, a worker would compute for twelve seconds, not six.
 TESTS_ON_KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
 ON_EMBEDDED := $(PY) -m pytest $(TESTS_ON_KAFKA) -n 4 --dist loadgroup
 ON_REAL := $(PY) -m pytest $(TESTS_ON_KAFKA) --broker real -n 3 --dist loadgroup -o kafka_cluster_shared=true
 WITH_SPARK := $(PY) -m pytest $(wildcard tests/kafka/test_spark_*.py) --broker real -m
-# `make test test-kafka` runs everything on both brokers, and once what both would run on real Kafka.
+# `make test test-kafka` runs everything on both brokers. Tests that both targets would run on real Kafka run once.
 IS_JUDGED := $(if $(filter test-kafka,$(MAKECMDGOALS)),,yes)
 # I/O-bound jobs run beside CPU-bound ones, which get a lower priority. Spark's tests get a middle one, because their
 # sessions expire if they wait too long. Simulations never wait for I/O, so they run last, when the rest is done.
@@ -160,15 +163,15 @@ test-kafka: jars
 	$(ON_REAL) -m "kafka and not spark"
 	$(WITH_SPARK) "spark"
 
-# Property tests run with few examples in `make test`, and with eight times as many here; whole simulations of three times as
-# many seeds.
+# Property tests run with few examples in `make test`, and with eight times as many here. Whole simulations run with three
+# times as many seeds.
 LOOKING_LONGER := $(shell grep -rlE --include='test_*.py' 'support.effort|mark.lengthy' tests)
 properties: $(STAMP)
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "not kafka" $(filter-out tests/simulation/%,$(LOOKING_LONGER)) -n 2
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "not kafka" $(filter tests/simulation/%,$(LOOKING_LONGER)) -n 2
 
-# Another Python, in an environment of its own: fast tests and simulations with and without the C, and the most telling of
-# the tests on Kafka, on asyncio and on uvloop.
+# Another Python, in an environment of its own: fast tests and simulations with and without the C, and the most telling
+# tests on Kafka, with asyncio and with uvloop.
 PYTHON := python3.13
 ON_KAFKA := $(addprefix tests/kafka/test_,$(addsuffix .py,commit cooperative delivery_processed heartbeat_thread \
   pure_python stop uvloop))
@@ -186,9 +189,9 @@ test-this-python: jars
 	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 
-# The C with gcc's sanitizers, in a copy of the clone: other processes could not load it, since the sanitizer's library
-# must be loaded first. With PYTHONMALLOC=malloc the sanitizer sees each Python object. Leaks are not reported, as Python
-# itself leaves memory allocated.
+# The C with gcc's sanitizers. It is built in a copy of the clone, because ordinary processes cannot load it: the
+# sanitizer's library must be loaded first. With PYTHONMALLOC=malloc the sanitizer sees each Python object. Leaks are not
+# reported, because Python itself does not free all its memory.
 SANITIZED := build/sanitized
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
 SANITIZED_PY = cd $(SANITIZED) && LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc \
@@ -224,7 +227,7 @@ soak: $(STAMP)
 fast: $(STAMP)
 	$(FAST)
 
-# If everything is installed already, nothing else is installed for the demo.
+# If the whole environment is installed already, the demo uses it.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 	$(if $(KAFKA),$(PY) -m aiogroup.devkafka fetch)
 	$(PY) -m examples.demo $(if $(KAFKA),--kafka)
@@ -242,14 +245,14 @@ bench-spark: jars
 	$(PY) -m benchmarks.draining_spark
 	$(PY) -m benchmarks.reading_spark
 
-# The variable silences an advertisement of the theme's authors.
+# The variable silences an advertisement by the theme's authors.
 docs: $(if $(wildcard $(STAMP)),$(STAMP),$(DOCS_STAMP))
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
-# All wheels are built from the sdist: one for each Python that is here, and one without the C, which pip takes where no
-# other fits. Only the environment's own Python has the build back end; pip gets it for the others. The file list that a
-# build leaves behind (egg-info) is removed: another build would read it, and Python its version. Without -g0 the compiled C has debug information, which quadruples its size and
-# names the build folder.
+# All wheels are built from the sdist: one for each Python on this machine, and one without the C, which pip takes if no
+# other fits. Only the environment's own Python has the build back end; for the others pip fetches it. The egg-info that a
+# build leaves behind is removed: another build would read its file list, and Python would read its version. Without -g0
+# the compiled C has debug information, which quadruples its size and names the build folder.
 VERSION_MANAGERS := $(HOME)/.pyenv/versions/*/bin $(HOME)/.local/share/uv/python/*/bin
 WHEELS_FOR := $(foreach minor,1 2 3 4,python3.1$(minor) $(wildcard $(VERSION_MANAGERS:=/python3.1$(minor))))
 TAG := -c 'import sys; print(sys.implementation.cache_tag)'

@@ -18,7 +18,6 @@ PROG = "python -m aiogroup.devkafka"
 
 
 def make_parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The arguments."""
     parser = argparse.ArgumentParser(prog=prog, description=f"Apache Kafka {KAFKA_VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser("up", help="start Kafka and keep it until interrupted")
@@ -61,7 +60,7 @@ def _up(given: argparse.Namespace) -> int:
 
 
 def _say_security(cluster: Cluster, protocol: str, servers: str) -> None:
-    """Print what a client must know to be let in there, also as the variables of aiogroup's own commands."""
+    """Print what a client needs to connect there, also as the environment variables of aiogroup's own commands."""
     properties = {"bootstrap.servers": servers, "security.protocol": protocol}
     if protocol.endswith("SSL"):
         say(f"authority to trust: {cluster.ca_pem}")

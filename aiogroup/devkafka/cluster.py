@@ -49,7 +49,8 @@ class Cluster:
     """Real Kafka for the length of a `with` block (`async with` does the same and keeps the loop free).
 
     Args:
-        nodes: 1, or 3 (replication factor 3, min.insync.replicas 2, two must be up). port: the port of the first node's
+        nodes: 1, or 3 (replication factor 3, min.insync.replicas 2: two nodes must be up). port: the port of the first
+            node's
         listener of `security`; those of other nodes follow, and other listeners draw theirs. 0 draws all.
         properties: broker settings over the defaults, for every node.
         listeners: more listeners, name -> security protocol.
@@ -58,7 +59,7 @@ class Cluster:
         users: name -> password for PLAIN and SCRAM.
         benchmark: let the JVM optimise fully, with the memory that Kafka's own script gives a broker; nodes start
         slower.
-        java_options: for the nodes' JVMs, after ours.
+        java_options: options for the nodes' JVMs, after devkafka's own.
         start_timeout_ms: for all nodes together.
 
     Raises:
@@ -238,7 +239,9 @@ class Cluster:
             return is_known and served(known[0])
 
         def served(leaders: Mapping[int, int]) -> bool:
-            """A leader is named a moment before it has opened the new logs. Until then it refuses requests for them."""
+            """Whether the leaders serve. Metadata names a leader a moment before it has opened the new logs; until then
+            it refuses requests.
+            """
             ports = {node.node_id: node.port for node in self._live()}
             try:
                 return all(

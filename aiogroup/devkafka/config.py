@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CONTROLLER: Final = "CONTROLLER"
 PLAINTEXT: Final = "PLAINTEXT"
 
-# Quick rather than durable, since tests wait for everything that happens.
+# These settings favour speed over durability, since tests wait for everything that happens.
 _DEFAULTS: Final[Mapping[str, str]] = {
     "process.roles": "broker,controller",
     "controller.listener.names": CONTROLLER,

@@ -1,4 +1,4 @@
-"""What this package raises."""
+"""The error that this package raises."""
 
 from __future__ import annotations
 

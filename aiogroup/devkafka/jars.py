@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Runs: TypeAlias = Literal["nodes", "tools"]
-"""What Java runs: each uses other classes."""
+"""The programs that Java runs. Nodes and tools use different classes."""
 
 KAFKA_VERSION: Final = "4.3.1"
 SPARK_VERSION: Final = "4.0.0"
@@ -88,7 +88,7 @@ def _resolve(coordinate: str) -> Path:
 def _from_cache(record: Path, wanted: list[str]) -> list[Path] | None:
     try:
         known = json.loads(record.read_text())
-        # A download that was cut short has another size than the recorded one of the whole file.
+        # A download that was cut short does not have the recorded size of the whole file.
         if list(known) == wanted and all(os.stat(p).st_size == size for p, size in known.values()):  # noqa: PTH116
             return [Path(path) for path, _ in known.values()]
     except (OSError, ValueError, TypeError, AttributeError):

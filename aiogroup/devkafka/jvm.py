@@ -13,7 +13,7 @@ __all__ = ["quick", "run", "tool"]
 
 
 def run(java: Path, classpath: str, heap: str, *options: str) -> list[str]:
-    """What comes before the class and its arguments."""
+    """The part of the command before the class and its arguments."""
     command = [str(java), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:-UsePerfData", *options]
     # The JVM's own warnings go to standard output, which belongs to the tools that speak JSON on it.
     return [*command, "-Xlog:disable", f"-Dlog4j2.configurationFile={jars.LOG_CONFIG.as_uri()}", "-cp", classpath]

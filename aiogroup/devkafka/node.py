@@ -66,7 +66,7 @@ class Node:
         return self._paused
 
     def description(self) -> dict[str, Any]:
-        """Where it is, as values that JSON can carry to another process."""
+        """The node's plan, process id and log path, as values that JSON can carry to another process."""
         return {"plan": asdict(self._plan), "pid": self.pid, "log_path": str(self.log_path)}
 
     def address(self, listener: str = PLAINTEXT) -> str:
@@ -124,7 +124,8 @@ class Node:
         """SIGSTOP: sockets stay open and nothing answers, as in a long garbage collection."""
         process = self._running()
         process.send_signal(signal.SIGSTOP)
-        if hasattr(os, "waitid"):  # wait: on a busy machine its threads may go on for a moment, and answer
+        # wait: on a busy machine its threads may run on for a moment, and answer
+        if hasattr(os, "waitid"):
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 

@@ -93,7 +93,8 @@ def scram_arguments(users: Mapping[str, str]) -> list[str]:
 def unsecured_jws(principal: str, lifetime_ms: int = 3_600_000) -> str:
     """A token that the OAUTHBEARER listener accepts as `principal` (RFC 7515, algorithm none)."""
     now = datetime.now(tz=UTC).timestamp()
-    # Kafka refuses a token of its future, by whole milliseconds: one of now would come too early on a fast machine.
+    # Kafka refuses a token that was issued in its future, and compares whole milliseconds: on a fast machine one that
+    # was issued now would be refused.
     claims = {"sub": principal, "iat": now - 1, "exp": now + lifetime_ms / 1000}
 
     def part(value: object) -> str:

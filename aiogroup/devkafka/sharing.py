@@ -85,7 +85,7 @@ class Lender:
 
 
 class BorrowedCluster(Cluster):
-    """A cluster that another process started: it serves as long as that process wants.
+    """A cluster that another process started, and that ends when that process ends it.
 
     Its nodes cannot be stopped, killed or paused here, since others use them.
 

@@ -1,7 +1,7 @@
 """The storage that a node begins with: Kafka's own tool formats it once, and then it is copied.
 
-What the tool writes is the same for each node, but for the ids: the first records of the cluster's metadata, which
-depend on the version of Kafka. A second of a JVM is saved at each start of a cluster.
+The tool writes the first records of the cluster's metadata. Except for the ids they are the same for each node, and
+depend only on the version of Kafka. A copy saves each start of a cluster a second of JVM time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 CHECKPOINT: Final = "bootstrap.checkpoint"
 _DECISIVE: Final = ("unstable.", "log.dir", "metadata.log.dir", "node.id", "process.roles", "controller.quorum.")
-"""Settings that begin so change what the tool writes, or where."""
+"""Settings with these prefixes change what the tool writes, or where."""
 
 
 def kept_checkpoint(properties: Mapping[str, str]) -> Path | None:
-    """Where the first records are kept for nodes with these settings of the user's; None: only the tool knows them."""
+    """The file that keeps the first records for these user settings; None if only the tool can make them."""
     if any(name.startswith(_DECISIVE) for name in properties):
         return None
     key = hashlib.sha256("\n".join(artifacts()).encode()).hexdigest()[:12]
@@ -39,7 +39,9 @@ def first_records(kept: Path | None) -> bytes | None:
 
 
 def keep(data: Path, kept: Path | None) -> bytes:
-    """What the tool wrote in `data`, a node's folder; it is kept for the next clusters if the cache can be written."""
+    """The records that the tool wrote in `data`, a node's folder. They are kept for later clusters if the cache is
+    writable.
+    """
     records = (data / CHECKPOINT).read_bytes()
     if kept is not None:
         draft = kept.with_suffix(f".{os.urandom(4).hex()}")

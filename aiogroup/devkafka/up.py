@@ -1,4 +1,4 @@
-"""The record of this user's clusters that `up` started, so that `down` ends all of these and nothing else."""
+"""A record of the clusters that this user started with `up`, so that `down` ends exactly these."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _directory() -> Path:
 
 
 def birth_of(pid: int) -> str | None:
-    """When the process began, in some unit, which distinguishes a reused process id; None if there is no such
+    """When the process began, in some unit: it tells a reused process id from the old one. None if there is no such
     process.
     """
     stat = Path(f"/proc/{pid}/stat")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _TRAINING_MS: Final = 120_000
 _TRAINING: Final = "org.apache.kafka.tools.EndToEndLatency"
-"""It produces, consumes, and asks as an administrator."""
+"""A tool that produces, consumes, and sends administrators' requests."""
 _TOPIC: Final = "training"
 
 
@@ -24,7 +24,7 @@ def train() -> None:
     """Make the caches unless they exist, or this Java does not support any.
 
     Raises:
-        DevKafkaError: the training run failed. Nothing depends on the caches: all starts without them.
+        DevKafkaError: the training run failed. Nothing depends on the caches: everything starts without them too.
     """
     of_nodes, of_tools = (aot_cache(java(), classpath(), what) for what in ("nodes", "tools"))
     if of_nodes is None or of_tools is None:
@@ -33,7 +33,7 @@ def train() -> None:
     if not drafts:
         return
     try:
-        # A JVM writes the cache during an orderly end, and waits for that.
+        # A JVM writes the cache when it ends in order, and ends only after that.
         with Cluster(java_options=_output(drafts.get(of_nodes))) as cluster:
             cluster.create_topic(_TOPIC)
             if (for_tools := drafts.get(of_tools)) is not None:

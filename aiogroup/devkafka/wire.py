@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class WireError(Exception):
-    """The broker does not answer, or answers in another form than expected."""
+    """The broker does not answer, or its answer has an unexpected form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The book of a partition's lanes during one ownership: token ids, offsets reported to the coordinator, commits.
 
-A commit covers both lanes, as offset and token are written together. For a lane that the application did not name it
-repeats what was reported before: no offset of one lane becomes durable because one of the other lane does.
+A commit covers both lanes, because offset and token are written together. For a lane that the application did not name,
+it repeats the offset reported before: no offset of one lane becomes durable because of a commit of the other lane.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ R = TypeVar("R", bound=CatchUpCursor)
 class Book(Generic[R]):
     """The lanes of one partition and what was committed of them.
 
-    `make(range, epoch)` makes the cursor that reads a range; `epoch` is that of the record before the range, -1 when it
-    is not known. `fresh_id()` makes an id that was never used. `note_of(pending)` is the token's field for jobs, `None`
-    when ranges are not left to jobs.
+    `make(range, epoch)` makes the cursor that reads a range; `epoch` is the leader epoch of the record before the
+    range, -1 when it is not known. `fresh_id()` makes an id that was never used. `note_of(pending)` is the token's
+    field for jobs, `None` when ranges are not left to jobs.
     """
 
     def __init__(
@@ -87,11 +87,14 @@ class Book(Generic[R]):
 
     @property
     def reported(self) -> PartitionOffsets:
-        """Each lane with the offset reported to the coordinator: a commit leaves lanes there that it does not name."""
+        """Each lane with the offset reported to the coordinator. A commit leaves a lane that it does not name at this
+        offset.
+        """
         return self._pass(self._offsets(lambda _, reported: reported))
 
     def _pass(self, offsets: PartitionOffsets) -> PartitionOffsets:
-        """In ranges whose delivered records are all reported, count what follows up to the position as reported too.
+        """If all delivered records of a range are reported, count the offsets from there up to the position as reported
+        too.
 
         These offsets hold no record (compaction, control batches), so no commit of the application can name them.
         """
@@ -130,7 +133,7 @@ class Book(Generic[R]):
     # Commits.
 
     def commit_begun(self) -> LaneCommit | None:
-        """A commit of what is pending as this ownership begins, which moves no lane.
+        """A commit of the ranges that are pending when this ownership begins; it moves no lane.
 
         `None` after any commit or seek.
         """
@@ -141,7 +144,7 @@ class Book(Generic[R]):
         return self._write(offsets, self.id, self.user, self.seeks_count)
 
     def commit_folded(self) -> LaneCommit | None:
-        """A commit of what jobs have done, which moves no lane. `None` if nothing was folded in."""
+        """A commit of the jobs' progress, which moves no lane. `None` if no progress was folded in."""
         return self._report(self.reported) if self._has_folded else None
 
     def commit_processed(self) -> LaneCommit:
@@ -162,7 +165,7 @@ class Book(Generic[R]):
         return self._report(self._offsets(lambda ledger, reported: max(ledger.position, reported)))
 
     def commit_named(self, offset: int, user: str = "") -> LaneCommit:
-        """A commit of one offset, of the lane that it lies in; the other lanes stay where they were reported.
+        """A commit of one offset, for the lane that it lies in. The other lanes stay at their reported offsets.
 
         Raises:
             ValueError: it lies in no lane.
@@ -229,7 +232,7 @@ class Book(Generic[R]):
     def seek(
         self, offset: int, lane: LaneName | None = None, *, drop_pending: bool = False, poison_at: int | None = None
     ) -> Moved:
-        """The lanes as a seek leaves them; `move` carries it out.
+        """The lanes after a seek. `move` carries it out.
 
         Raises:
             ValueError: the named lane cannot go there.
@@ -284,7 +287,7 @@ class Book(Generic[R]):
     def _rebuild(self, reported: Ranges, pending: Ranges) -> None:
         """Make the cursors again: `pending` is to be read.
 
-        Ranges that were `reported` as pending and are not in `pending` are processed; no commit has said so yet.
+        Ranges that were `reported` as pending and are not in `pending` are processed, but in no commit yet.
         """
         for each in self.cursors:
             each.ledger.close()
@@ -293,7 +296,7 @@ class Book(Generic[R]):
         self._reported = {each.end: each.start for each in self.cursors}
 
     def _make_all(self, pending: Ranges, done: Ranges = ()) -> list[R]:
-        """Cursors for the ranges to read, and for the `done` ones, which are processed and not yet in a commit."""
+        """Cursors for the ranges to read, and for the `done` ranges, which are processed but not yet in a commit."""
         made = [self._make(each, self._epoch_before(each.start)) for each in sorted((*done, *pending))]
         for each in made:
             if (each.start, each.end) in done:

@@ -27,10 +27,10 @@ class HandOffWatch:
         self.taken_back: Ranges = ()
 
     def note_progress(self, pending: Ranges, now_ms: int, at_s: int = 0) -> None:
-        """A job works on the partition, as it wrote in the second `at_s` (0: not known when, so now).
+        """A job works on the partition: it wrote so in the second `at_s` (0: not known when, so now).
 
-        It reads one range after the other, and writes that again each minute: no range of `pending` has waited since
-        before.
+        A job reads one range after the other, and repeats the entry each minute. So no range of `pending` has waited
+        since before that second.
         """
         at_ms = min(now_ms, at_s * 1_000) if at_s else now_ms
         for each in pending:
@@ -73,7 +73,7 @@ class HandOffWatch:
         )
 
     def _since(self, end: int, now_ms: int) -> int:
-        """Since when the range with this end waits: since now if it is new, and never since a future instant of another
-        clock.
+        """Since when the range with this end has been waiting: since now if it is new, and never since a future
+        instant, which may come from another clock.
         """
         return min(now_ms, self._since_ms.get(end, now_ms))

@@ -6,8 +6,9 @@ The live lane reads the head of the log; each pending range is read beside it, u
 
     start <= processed <= position          (of a range: <= end)
 
-At `start` this ownership, or a seek, began. Everything below `processed` is done, and the records between `processed`
-and `position` are in the application's hand. So [processed, end) of a range is pending. The offset to commit is the
+`start` is where this ownership, or the last seek, began. Everything below `processed` is done. The records between
+`processed` and `position` are in the application's hand. So [processed, end) of a range is pending. The offset to
+commit is the
 
     low-water mark = the lowest pending offset, or the live lane's `processed` when nothing is pending
 
@@ -78,8 +79,8 @@ class Moved:
     """The lanes after a seek: the live lane goes on at `live`, and the catch-up lane has `pending` to read.
 
     The live lane does not go below `live_start`. The `dropped` ranges will not be read. With `is_new_id` the token gets
-    a new id, so that the work of a job under the old id does not count any more. With `drops_all` no range is kept at
-    all, not even one that is processed and was kept only until a commit says so.
+    a new id, so that the work of a job under the old id does not count any more. With `drops_all` no range is kept, not
+    even a processed one that was kept only until its commit.
     """
 
     live: int
@@ -93,7 +94,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """Of the live lane, and of the ranges in ascending order; a range that is done may still be among them."""
+    """The offsets of the live lane, and of the ranges in ascending order. Ranges that are done may be among them."""
 
     live: LaneOffsets
     ranges: tuple[LaneOffsets, ...] = ()
@@ -125,12 +126,11 @@ class PartitionOffsets:
         """The lanes once everything below `offset` is done in the lane that it lies in.
 
         The catch-up lane reads one range after the other. So earlier ranges that were delivered to their end are done
-        too. Otherwise a part that a seek or a job's result cut off would stay pending, and no later commit would name
-        it.
+        too. Otherwise a part that was cut off by a seek or a job's result would stay pending, and no later commit would
+        cover it.
 
         Raises:
-            ValueError: it lies in no lane: neither a range nor the live lane was delivered up to there, or it lies in a
-                range that is done.
+            ValueError: it lies in no lane: nothing was delivered up to it, or it lies in a range that is done.
         """
         for index, each in enumerate(self.ranges):
             if each.takes(offset):
@@ -166,7 +166,8 @@ class PartitionOffsets:
             return Moved(offset, offset, (), LIVE, pending, is_new_id=True, drops_all=True)
         poisoned = None if poison_at is None or lane == LIVE else find(pending, poison_at)
         if poisoned is not None and offset == poisoned.end and (lane == CATCH_UP or poison_at == offset - 1):
-            # The live lane or the next range may begin at this offset; without this case they would be sought in.
+            # The live lane or the next range may begin at this offset. Without this case, the seek would move one of
+            # them instead.
             return Moved(live.processed, live.start, subtract(pending, (poisoned,)), CATCH_UP, (poisoned,))
         held = find(pending, offset)
         if held is not None and lane != LIVE:
@@ -188,7 +189,7 @@ class PartitionOffsets:
         return Moved(self.live.processed, self.live.start, self.pending, CATCH_UP)
 
     def durable(self, offset: int, token: Token | None) -> Moved:
-        """Each lane where this commit puts it. Offsets that the commit is too old to cover are pending."""
+        """Each lane at the offset that this commit gives it. Offsets that it is too old to cover are pending."""
         base = offset if token is None else token.live
         pending = () if token is None else token.pending
         if base < self.live.start:

@@ -24,8 +24,8 @@ NOTHING: Final = Found(None, "")
 class Log:
     """The leader's answers: the first offset, the end under the isolation level, and where the log was truncated.
 
-    `truncated_at` is an offset below the one that was asked about (see `last_known`), or `None` if no truncation is
-    proved. Each epoch is that of the record before its offset, by which a later truncation can be proved.
+    `truncated_at` is an offset below the offset that was asked about (see `last_known`), or `None` if no truncation is
+    proved. Each epoch is the leader epoch of the record before its offset; it serves to prove a later truncation.
     """
 
     start: int
@@ -40,10 +40,10 @@ class Recovery:
     """The `pending` ranges, and the offset `live` at which the live lane starts.
 
     `live_epoch` and `low_epoch` are the epochs of the records before `live` and before the low-water mark, -1 when not
-    known. `mark` is the usable token's, `None` when the id is new. The ranges `gone` were to be read, and retention has
-    removed them: `range_truncated` reports them. `foreign` says why a token was not obeyed. `added` is the part of
-    `pending` that is new by this recovery. `since_s` has, by the ends of ranges that were left to jobs before, the
-    second since which each has been waiting.
+    known. `mark` comes from the usable token; it is `None` when the id is new. `gone` has ranges that were pending and
+    that retention has removed: `range_truncated` reports them. `foreign` says why a token was not obeyed. `added` is
+    the part of `pending` that this recovery adds. `since_s` is for ranges that were left to jobs before: by each
+    range's end, the second since which it has been waiting.
     """
 
     id: str

@@ -5,11 +5,11 @@ partition only once. So the catch-up lane has fetchers, sessions, connections an
 waits for the other. The cursor of the lowest range that is not fetched to its end stands in `LanesOwner.fetched`, from
 which those fetchers read.
 
-What is to be done elsewhere, in the delivery, the tasks and the other partitions, is asked of the `LanesOwner`, within
-the call that decides it. Lanes are moved by the application's `seek`, the reset policy, the validator, jobs, retention
-and the end of an ownership. If a call returned what is to be done, each of these would have to do it before its next
-await: until then a request would get records of a closed cursor, and a commit would find a book that has moved beside a
-live lane that has not. The owner never waits, so the file knows no loop, clock or log all the same.
+Work in other parts (the delivery, the tasks, other partitions) is asked of the `LanesOwner` within the call that
+decides it, and not returned. Lanes are moved by the application's `seek`, the reset policy, the validator, jobs,
+retention and the end of an ownership. If the work were returned, each of these callers would have to do it before its
+next await. Until then a request would get records of a closed cursor, and a commit would find a book that has moved
+while the live lane has not. The owner never waits, so this file still needs no loop, clock or log.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DeliveryOfLanes(Protocol):
         """Bring the ledgers up to what was handed out."""
 
     def close_cursor(self) -> None:
-        """Have the application's next request look again at what is to be delivered."""
+        """Make the application's next request look again for records to deliver."""
 
     def forget(self, lanes: Collection[Lane]) -> None:
         """None of their records is in hand any more."""
@@ -68,11 +68,11 @@ class LanesOwner(Protocol):
     def config(self) -> ConsumerConfig: ...
     @property
     def fetched(self) -> LaneTable[RangeCursor]:
-        """The cursors that are fetched from, one of a partition at most."""
+        """The cursors that are fetched from, at most one for each partition."""
         ...
 
     def now_ms(self) -> int:
-        """The time. It is asked for, since no caller of a commit knows it, and a token's note for jobs needs it."""
+        """The time. A token's note for jobs needs it, and callers of a commit do not pass it."""
         ...
 
     def wall_ms(self) -> int:
@@ -87,13 +87,15 @@ class LanesOwner(Protocol):
     def delivery(self) -> DeliveryOfLanes: ...
     def emit(self, event: Event) -> None: ...
     def move_live(self, live: Partition, offset: int, leader_epoch: int, *, is_seek: bool) -> None:
-        """The live lane goes on at `offset`. If that is a seek of the application, what is buffered there stays."""
+        """Let the live lane go on at `offset`. If that is a seek of the application, records buffered at that offset
+        stay.
+        """
 
     def on_moved(self) -> None:
-        """The lanes go on elsewhere: everybody must look again."""
+        """The lanes have moved: everything that depends on them must look again."""
 
     def share_out(self) -> None:
-        """Divide the bound on what is buffered for catch-up lanes again."""
+        """Divide the buffer bound again among the live lanes that wait for catch-up lanes."""
 
     def drop(self, lanes: PartitionLanes) -> None:
         """These lanes are closed."""
@@ -138,7 +140,7 @@ class PartitionLanes(OneLane):
 
     @property
     def is_overdue(self) -> bool:
-        """A job should have read some of what is pending, and did not."""
+        """Whether some pending range has waited too long for a job."""
         return bool(self._watch.taken_back) and bool(self.book.pending)
 
     @property
@@ -160,7 +162,7 @@ class PartitionLanes(OneLane):
         self.fetch_next()
 
     def _is_ours(self, cursor: RangeCursor) -> bool:
-        """The range is read here, as it is not left to a job."""
+        """Whether the range is read here, and not left to a job."""
         return not self._is_handed_off or self._watch.has_taken_back(cursor.start, cursor.end)
 
     def let_live_go_on(self) -> bool:
@@ -275,7 +277,7 @@ class PartitionLanes(OneLane):
         moved = self.book.offsets.truncate(offset)
         self._move(moved, leader_epoch if moved.live == offset else None)
         self.live.reset.was_applied = True
-        self.live.committed = None  # the same offset may soon be that of another record
+        self.live.committed = None  # another record may soon have the same offset
         self.live.trust()
 
     def return_to_durable(self, committed: Committed | None, *, move: Callable[[int, int], None]) -> None:
@@ -313,7 +315,7 @@ class PartitionLanes(OneLane):
 
     def _forget(self, cursors: Iterable[RangeCursor]) -> None:
         gone = list(cursors)
-        if self._owner.fetched.get(self.live.tp) in gone:  # otherwise its fetchers would go on for a closed cursor
+        if self._owner.fetched.get(self.live.tp) in gone:  # otherwise fetchers would go on to read for a closed cursor
             self._owner.fetched.remove([self.live.tp])
         self._owner.delivery.forget(gone)
         for each in gone:

@@ -21,7 +21,8 @@ class Progress:
 
     def __init__(self, pending: Ranges) -> None:
         self._begun_count = count(pending)
-        self._left: deque[tuple[int, int]] = deque()  # pairs of an instant and the count of offsets pending then
+        # pairs: an instant, and the count of offsets that were pending then
+        self._left: deque[tuple[int, int]] = deque()
 
     def start_over(self, pending: Ranges) -> None:
         """A seek has changed what is pending."""

@@ -3,8 +3,8 @@
     aiogroup/1 <id> live=150@7 pending=85-120,140-150 <checksum> 5:hello
 
 The committed offset beside it is the low-water mark, the start of the first pending range. `live` is the processed
-offset of the live lane, with the leader epoch of the record before it (left out when it is not known). Behind the token
-follows the metadata that the application itself committed, preceded by its length in characters.
+offset of the live lane, with the leader epoch of the record before it (left out when it is not known). After the token
+comes the metadata that the application itself committed, preceded by its length in characters.
 
 A service that leaves its ranges to batch jobs (`parallel_handoff`) adds one more field, after `pending`:
 
@@ -16,8 +16,9 @@ pending range, in their order, the second since the epoch at which a job last mo
 
 The version in front is 1 with and without that field. An aiogroup that does not know the field cannot read the token:
 it reads from the committed offset on, or from the log's start if that is above the offset. It repeats records and skips
-none. With another version in front it would take all of it for the application's metadata, and a job of that version
-would find nothing pending. A token of a later version (`aiogroup/2 ...`) is treated here in the same way.
+none. If the version in front were another one, that aiogroup would take the whole text for the application's metadata,
+and a job of that version would find nothing pending. A token of a later version (`aiogroup/2 ...`) is treated here in
+the same way.
 
 A token is obeyed only if it is exactly as it was written, for this offset, partition and cluster. Any other token
 (mirrored, restored, edited, or written by another program) counts as none: a member that then starts at the offset
@@ -25,9 +26,9 @@ repeats records and skips none. So nothing here guesses.
 
     aiogroup-done/1 <id> done=85-100,110-120 at=1750000600 <checksum>
 
-is the text that a batch job writes into the second commit log: the ranges that it has done, of the token with this id,
-and the second since the epoch at which it wrote that (older jobs leave it out). A job at work writes it again each
-minute, also before anything is done (`done= at=...`; an older aiogroup takes that for no progress).
+is the text that a batch job writes into the second commit log: the token's id, the ranges of that token that are done,
+and the second since the epoch at which it was written (older jobs leave this out). A working job writes it again each
+minute, even before any range is done (`done= at=...`; an older aiogroup takes that for no progress).
 """
 
 from __future__ import annotations
@@ -129,9 +130,9 @@ class Token:
 class Found:
     """The contents of committed metadata: a usable `token` or `None`, and the application's own text.
 
-    `foreign` says why a token must not be obeyed; "" if there is none, or a usable one. `id` is that of the token,
-    usable or not. `is_of_former_topic`: the token was written for a topic of this name that was deleted, so the
-    committed offset means nothing either.
+    `foreign` says why a token must not be obeyed; "" if there is no token, or a usable one. `id` is the token's id,
+    whether it is usable or not. `is_of_former_topic`: the token was written for a topic of this name that was deleted,
+    so the committed offset means nothing either.
     """
 
     token: Token | None
@@ -143,7 +144,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class DoneRanges:
-    """The ranges that a job has done of those pending under `id`, and when it wrote that (0: not known)."""
+    """The ranges that a job has done for the token with this `id`, and when it wrote that (0: not known)."""
 
     id: str
     done: Ranges
@@ -280,7 +281,7 @@ def _read_user(tail: str) -> str | None:
 
 
 def write_done(done: DoneRanges, log_id: LogId, limit_chars: int = MAX_COMMIT_METADATA) -> str:
-    """The metadata for the second commit log; "" when it would say nothing, or has no room at all.
+    """The metadata for the second commit log; "" if there is nothing to write, or no room for it.
 
     Ranges that touch become one. If not all ranges fit, the smallest are left out, and jobs do them again.
     """
@@ -300,7 +301,7 @@ def write_done(done: DoneRanges, log_id: LogId, limit_chars: int = MAX_COMMIT_ME
 
 
 def read_done(metadata: str, log_id: LogId) -> DoneRanges | None:
-    """The ranges that a job has done; `None`, which means no known progress, if the text is not as a job wrote it."""
+    """The ranges that a job has done. `None`, for no known progress, if the text is not one that a job wrote."""
     match = re.fullmatch(DONE, metadata)
     if match is None or match["place"] != _name_checksum(log_id):
         return None

@@ -33,7 +33,7 @@ __all__ = ["CatchUp"]
 
 LOG_STARTS: Final = "looking up where logs begin"
 LOG_START_MS: Final = 60_000
-"""How often leaders are asked for the start of the log, to see whether retention comes near to pending ranges."""
+"""How often leaders are asked for the start of the log, to see whether retention comes close to pending ranges."""
 
 
 def _lanes_of(live: Partition) -> PartitionLanes | None:
@@ -108,7 +108,7 @@ class CatchUp:
     def share_out(self) -> None:
         """Divide one bound among the live lanes that wait for catch-up lanes.
 
-        Each may fill half of its part, because an answer to a request already sent may still come.
+        Each lane may fill only half of its share, because an answer to a request that was already sent may still come.
         """
         waiting = [each for each in self._assignment if each.waits_for_range]
         for each in waiting:

@@ -26,13 +26,13 @@ from aiogroup.errors import AiogroupError
 __all__ = ["SecondLog"]
 
 LOOK_MS: Final = 2_000
-SECOND_LOG: Final = "reading the second commit log"
 """How often the second commit log is read while ranges are pending."""
+SECOND_LOG: Final = "reading the second commit log"
 
 
 class SecondLog:
-    """Reads the second commit log. `coordinator` speaks to that of its group, which this consumer never joins. What it
-    says is committed by `commits`, as that of the group.
+    """Reads the second commit log. `coordinator` talks to the coordinator of the log's group, which this consumer never
+    joins. `commits` commits the progress that it finds, in the consumer's own group.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""KIP-333's part as the rest of a consumer sees it, and a consumer without it, which does not import it."""
+"""The interface of KIP-333's part to the rest of a consumer, and its stand-in for a consumer that does not import that
+part.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class ParallelRecoveryOrNone(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """What the catch-up lanes have fetched and not delivered."""
+        """The bytes that the catch-up lanes have fetched and not delivered."""
         ...
 
     def is_catching_up(self) -> bool:

@@ -198,9 +198,9 @@ class Recoveries:
         partition.bar(Bar.HELD, when=config.enable_auto_commit or self._concerns_jobs(recovery))
 
     def _concerns_jobs(self, recovery: Recovery) -> bool:
-        """Pending ranges are left to jobs, or were left to jobs and are read here from now on.
+        """Whether the pending ranges are left to jobs, or were left to jobs and are read here from now on.
 
-        The token is then committed before the first delivery, also without auto-commit, as jobs see only what is
+        The token is then committed before the first delivery, even without auto-commit, because jobs see only what is
         committed.
         """
         return bool(recovery.pending) and (self._config.parallel_handoff or bool(recovery.since_s))
@@ -212,7 +212,7 @@ class Recoveries:
         self._catch_up.begin(partition, self._log_id(partition.tp), recovery)
 
     async def _ask_epochs(self, wanted: Mapping[TopicPartition, int], until_ms: int) -> dict[TopicPartition, EpochEnd]:
-        """Where these epochs ended, as their leaders say; unknown (-1) for leaders that are too old to say."""
+        """Where these epochs ended, according to their leaders; unknown (-1) if a leader's version cannot tell."""
         parts = by_leader(dict(sorted(wanted.items())), self._link.cluster)
         parts.pop(-1, None)
         found: dict[TopicPartition, EpochEnd] = {}
