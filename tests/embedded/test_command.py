@@ -1,4 +1,4 @@
-"""`python -m aiogroup.embedded`: what it says, whom it serves, how it ends."""
+"""`python -m aiogroup.embedded`: its output, its clients, its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command(*arguments):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        process_group=0,  # a Ctrl-C at these tests is not for it
+        process_group=0,  # a Ctrl-C during these tests must not reach it
     )
     with running:
         try:
@@ -56,7 +56,7 @@ def test_it_serves_on_and_ends_in_order_where_nobody_reads_what_it_prints():
     with command() as (running, lines):
         port = int(lines[-1].rpartition(":")[2])
         running.stdout.close()
-        assert ask(port, b"\0\x24\0\1\0\0\0\1\0\4mine") == b""  # which it would tell
+        assert ask(port, b"\0\x24\0\1\0\0\0\1\0\4mine") == b""  # which the command would print
         answer = ask(port, encode_request(MetadataRequest(topics=None), 12, 1, "mine"))
         assert decode_response(MetadataRequest, 12, answer)[1].topics == ()
         running.send_signal(signal.SIGTERM)
@@ -97,7 +97,8 @@ def test_it_serves_until_sigterm_and_tells_what_is_asked_in_vain():
 
 
 def test_a_producer_that_outlives_the_broker_shares_its_id_with_nobody():
-    # It begins with what it sent last: under an id of its own that is a producer whose records were deleted.
+    # Its sequence numbers go on from its last batch. With an unused id it is taken for a producer whose records were
+    # deleted.
     request = encode_request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4, 1, "mine")
     ids = []
     for _ in range(2):

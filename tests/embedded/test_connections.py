@@ -1,4 +1,4 @@
-"""What a node does with bytes: one request at a time, answers in order; what is no request ends the connection."""
+"""How a node treats bytes: one request at a time, answers in order. Bytes that are no request end the connection."""
 
 from __future__ import annotations
 
@@ -150,8 +150,8 @@ def test_a_transport_that_is_full_holds_the_next_request_back():
     assert client.answer().error_code == 0
 
 
-def test_who_is_answered_by_another_ones_request_is_served_after_it():
-    """The handler of one request must not meet the next request of another connection in its middle."""
+def test_a_connection_answered_by_anothers_request_is_served_after_it():
+    """A handler must not be interrupted by the next request of another connection."""
 
     class Watching(Observer):
         def __init__(self):
@@ -191,7 +191,7 @@ def test_more_connections_than_are_allowed_are_closed():
 
 
 def test_a_node_that_dies_sends_nothing_on_a_connection_that_it_has_closed():
-    """It was silent when the first answer was due, and the second one was to break the connection."""
+    """The node was paused when the first answer was due, and a rule was to break the connection at the second one."""
     machine = Machine(nodes=2)
     client = machine.client()
     machine.cluster.rules.delay("ApiVersions", ms=10)

@@ -1,4 +1,4 @@
-"""The pure coordinator does what each script says; a real one is asked the same in tests/kafka."""
+"""The pure coordinator passes each script. tests/kafka runs the same scripts against a real one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_it_is_pure_and_shares_nothing_with_the_client():
         assert ast.get_docstring(source.tree)
 
 
-# What the broker of the other tests is not set up for.
+# Settings that the broker of the other tests does not have.
 
 
 def test_an_empty_group_waits_for_more_members_and_longer_while_new_ones_come():
@@ -44,7 +44,7 @@ def test_an_empty_group_waits_for_more_members_and_longer_while_new_ones_come():
     assert a.enter() is None
     s.pass_ms(2_900)
     assert b.enter() is None
-    s.pass_ms(200)  # b came during the delay: another one
+    s.pass_ms(200)  # b came during the delay, so there is another delay
     assert c.enter() is None
     s.pass_ms(5_899)  # c did the same at 6,000
     assert c.join() is None
@@ -84,7 +84,7 @@ def test_a_full_group_takes_nobody_else():
     assert a.beat() == 0
 
 
-def test_it_says_when_it_wants_to_be_asked_again():
+def test_it_says_when_to_tick_next():
     s = made()
     coordinator = s.coordinator.coordinator
     assert coordinator.next_at_ms is None
@@ -136,14 +136,14 @@ def test_11_before_version_1_the_session_is_the_rebalance_timeout(version, waits
 
 
 def taken_over(s):
-    """What the one that goes still answers; the log goes on in another one."""
+    """The answers of the coordinator that resigns, and the new one, which has its log."""
     pure = s.coordinator
     told = pure.coordinator.resign()
     pure.coordinator = GroupCoordinator(pure.new_id, DEVKAFKA, log=pure.coordinator.log, now_ms=pure.now_ms)
     return {each.ticket[0]: each.response.error_code for each in told}
 
 
-def test_who_takes_over_knows_the_members_their_parts_and_the_offsets():
+def test_the_next_coordinator_knows_members_assignments_and_offsets():
     s = made()
     a, b = s.actor("a"), s.actor("b", "two")
     stable(s, a, b)
@@ -157,7 +157,7 @@ def test_who_takes_over_knows_the_members_their_parts_and_the_offsets():
     assert a.beat() == 25
 
 
-def test_a_generation_without_an_assignment_is_forgotten_by_who_takes_over():
+def test_the_next_coordinator_forgets_a_generation_without_an_assignment():
     s = made()
     a, b = s.actor("a"), s.actor("b")
     stable(s, a)
@@ -170,7 +170,7 @@ def test_a_generation_without_an_assignment_is_forgotten_by_who_takes_over():
     assert a.commit() == 22
 
 
-def test_a_parked_join_is_sent_to_who_takes_over():
+def test_a_parked_join_is_redirected_to_the_next_coordinator():
     s = made()
     a, b = s.actor("a"), s.actor("b")
     stable(s, a)

@@ -1,4 +1,4 @@
-"""The errors that `aiogroup.embedded` exports can leave the process, as from a worker of a test run."""
+"""The errors that `aiogroup.embedded` exports can be sent to another process, as by a worker of a test run."""
 
 from __future__ import annotations
 

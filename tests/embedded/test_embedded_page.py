@@ -1,4 +1,6 @@
-"""docs/embedded.md: its lists are those of the code, and with what is left out they are all that Kafka offers."""
+"""docs/embedded.md: its lists agree with the code, and together with the list of what is left out they cover all of
+Kafka.
+"""
 
 from __future__ import annotations
 

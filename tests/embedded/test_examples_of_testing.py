@@ -1,4 +1,4 @@
-"""docs/testing.md: its tests run as they stand there, in an empty project, whatever runs `async def` tests there."""
+"""docs/testing.md: its tests run unchanged in an empty project, whichever plug-in runs `async def` tests there."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_what_is_cancelled_does_not_run_and_is_not_waited_for():
     assert seen == []
 
 
-def test_a_postponed_act_runs_once_behind_what_was_planned_meanwhile():
+def test_a_postponed_act_runs_once_after_the_acts_planned_meanwhile():
     timers, seen = Timers(), []
     timer = timers.at(10, lambda at_ms: seen.append(("postponed", at_ms)))
     timers.at(30, lambda at_ms: seen.append(("planned", at_ms)))
@@ -104,7 +104,7 @@ def test_every_default_is_a_valid_value():
 
 
 def asked_for():
-    """The settings that the machine reads: what stands in brackets, is an argument, or has a name of its own."""
+    """The settings that the machine reads: in brackets, as an argument, or as a named constant."""
     for source in sources("aiogroup/embedded/machine"):
         for node in ast.walk(source.tree):
             given = (
@@ -124,7 +124,7 @@ def test_each_setting_is_asked_for_or_listed_as_one_without_effect():
 
 
 @pytest.mark.parametrize("name", ["log.cleaner.delete.retention.ms", "unclean.leader.election.enable"])
-def test_a_test_that_sets_what_has_no_effect_is_told_so(name):
+def test_settings_without_effect_are_refused(name):
     with pytest.raises(BrokerRefusal, match=f"{name} has no effect on the embedded broker: .*Leave it out"):
         Settings.of({name: str(BROKER[name].default)})
 
@@ -142,7 +142,7 @@ def module_of(path):
 
 
 def imported(start):
-    """Every module that these import, and what those import, as far as they are ours; with who imports it."""
+    """Every module that these import, directly or through aiogroup's own modules, each with its importer."""
     by_module = {module_of(source.path): source for source in sources("aiogroup")}
     found, left = {}, [name for name in by_module if name.startswith(start)]
     while left:
@@ -158,7 +158,7 @@ def imported(start):
 
 
 def test_the_machine_imports_the_protocol_records_and_what_is_pure_of_the_standard_library():
-    """By the statements: the package's own `__init__`, which Python runs too, is not meant."""
+    """Only import statements count. The package's own `__init__`, which Python runs too, is left out."""
     found = imported(("aiogroup.embedded.machine", "aiogroup.embedded.messages"))
     assert {"aiogroup._core.protocol.codec", "heapq.heappush"} <= found.keys()
     for module, importer in found.items():
@@ -167,7 +167,7 @@ def test_the_machine_imports_the_protocol_records_and_what_is_pure_of_the_standa
             assert module.startswith((*MAY, *NOT_FOLLOWED)), f"{importer} imports {module}"
         elif top == "aiokafka":
             assert module.startswith((RECORDS, "aiokafka.errors")), f"{importer} imports {module}"
-        elif top != "cramjam":  # what aiokafka's records decompress with
+        elif top != "cramjam":  # aiokafka's records decompress with it
             assert top in sys.stdlib_module_names, f"{importer} imports {module}"
             assert top not in IMPURE, f"{importer} imports {module}"
 

@@ -53,7 +53,7 @@ def test_an_older_broker_offers_less():
         Machine(api_versions={"JoinGroup": (0, 99)})
 
 
-def test_names_that_nobody_has_are_told_last_and_ids_that_nobody_has_first():
+def test_unknown_names_come_last_and_unknown_ids_first():
     machine = Machine()
     for name in ("orders", "returns"):
         machine.do(lambda cluster, now_ms, name=name: cluster.topics.create(name, 1, now_ms))
@@ -102,7 +102,7 @@ def test_topics_that_are_not_there_and_names_that_no_topic_can_have():
     assert client.ask(MetadataRequest(topics=())).topics == ()
 
 
-def test_topics_by_id_and_the_id_of_one_that_is_made_anew():
+def test_topics_by_id_and_the_new_id_of_a_topic_that_is_created_again():
     machine = Machine()
     machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 1, now_ms))
     client = machine.client()
@@ -171,7 +171,7 @@ def test_a_groups_coordinator_is_found_by_javas_hash():
     machine = Machine(nodes=3, properties={"offsets.topic.num.partitions": "5"})
     client = machine.client()
     answer = client.ask(FindCoordinatorRequest(coordinator_keys=("billing", "polygenelubricants", "a")))
-    # Partitions 109829509 % 5 = 4, 0, 97 % 5 = 2; nodes stand in turn.
+    # Partitions 109829509 % 5 = 4, 0, 97 % 5 = 2; the nodes take turns.
     assert [(each.key, each.node_id, each.error_code) for each in answer.coordinators] == [
         ("billing", 2, 0),
         ("polygenelubricants", 1, 0),
@@ -189,7 +189,7 @@ def test_a_transactional_ids_coordinator_is_found_by_javas_hash_too():
     assert [(each.node_id, each.error_code) for each in answer.coordinators] == [(2, 0), (1, 0), (3, 0)]
 
 
-def test_the_coordinator_of_a_share_group_is_refused_and_told():
+def test_the_coordinator_of_a_share_group_is_refused_and_kept_as_a_trouble():
     machine = Machine()
     (found,) = machine.client().ask(FindCoordinatorRequest(key_type=2, coordinator_keys=("t",))).coordinators
     assert found.error_code == ErrorCode.INVALID_REQUEST

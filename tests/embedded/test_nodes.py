@@ -1,4 +1,4 @@
-"""Nodes die, come back, are paused: who leads and who coordinates, to the millisecond."""
+"""Nodes die, come back and are paused: which node leads and which one coordinates, to the millisecond."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_after_a_death_others_lead_and_coordinate_to_the_millisecond():
     assert len(client.ask(ORDERS).brokers) == 3
 
 
-def test_who_comes_back_before_the_others_notice_leads_on_in_a_new_epoch():
+def test_a_node_that_is_back_before_the_others_notice_keeps_leading_in_a_new_epoch():
     machine = with_orders(failover_ms=3_000)
     client = machine.client(1)
     machine.do(lambda cluster, now_ms: cluster.nodes.kill(2, now_ms))
@@ -169,7 +169,7 @@ def test_without_a_majority_no_silent_node_is_replaced():
 
 
 @pytest.mark.parametrize("how", ["resume", "start"])
-def test_who_was_silent_without_a_majority_is_replaced_when_there_is_one_again(how):
+def test_a_silent_node_is_replaced_when_there_is_a_majority_again(how):
     machine = with_orders()
     client = machine.client(1)
     machine.do(lambda cluster, now_ms: cluster.nodes.pause(2, now_ms))
@@ -186,7 +186,7 @@ def test_who_was_silent_without_a_majority_is_replaced_when_there_is_one_again(h
     assert len(client.ask(ORDERS).brokers) == 3
 
 
-def test_what_was_due_at_a_paused_node_is_said_when_it_goes_on():
+def test_answers_due_at_a_paused_node_are_sent_when_it_goes_on():
     machine = Machine()
     a, b = machine.client(), machine.client()
     first = a.ask(joining())
@@ -200,7 +200,7 @@ def test_what_was_due_at_a_paused_node_is_said_when_it_goes_on():
     assert b.answer().leader == second.member_id
 
 
-def test_a_coordinator_that_moves_tells_who_waits_and_loads():
+def test_a_coordinator_that_moves_answers_waiting_members_and_loads():
     machine = with_orders()
     a, b, elsewhere = machine.client(1), machine.client(1), machine.client(3)
     first = a.ask(joining())
@@ -248,7 +248,7 @@ def test_a_coordinator_that_is_gone_expires_nobody_and_the_next_one_gives_a_whol
     assert listening.expired == [(member.member_id, 65_000)]
 
 
-def test_who_comes_back_to_an_empty_cluster_coordinates():
+def test_a_node_that_returns_to_a_dead_cluster_coordinates():
     machine = Machine(nodes=2)
     for node_id in (1, 2):
         machine.do(lambda cluster, now_ms, node_id=node_id: cluster.nodes.kill(node_id, now_ms))

@@ -24,7 +24,7 @@ from aiogroup.embedded import Broker, BrokerRefusal
 
 NAMED = ApiVersionsRequest(client_software_name="scripted", client_software_version="1")
 LIMIT_S = 120
-"""Only what hangs takes so long, also on a busy machine."""
+"""Only a hang takes so long, even on a busy machine."""
 
 
 def connected(node):
@@ -161,7 +161,7 @@ def test_without_a_file_for_a_connection_the_broker_says_so_and_goes_on():
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])
-def test_what_is_no_port_is_refused(port):
+def test_an_invalid_port_is_refused(port):
     with pytest.raises(BrokerRefusal, match=f"port {port}: "), Broker(port=port):
         pass
 
@@ -198,7 +198,7 @@ def test_a_paused_node_accepts_and_answers_when_it_goes_on():
 
 
 def test_answers_larger_than_the_sockets_buffers_are_whole():
-    """Of Fetch, which costs nearly no computing: as much Metadata took a minute on a busy machine."""
+    """The answers are of Fetch, which needs little CPU. As many bytes of Metadata took a minute on a busy machine."""
     partitions = tuple(
         FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=2**20) for number in range(2)
     )
@@ -225,7 +225,7 @@ def test_answers_larger_than_the_sockets_buffers_are_whole():
 
 
 async def orders(broker, count):
-    """From a producer into both consumers, and what each of them saw."""
+    """Send records from a producer to both consumers. Returns what each of them saw."""
     broker.create_topic("orders", partitions=2)
     async with asyncio.timeout(LIMIT_S):
         producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)

@@ -1,6 +1,6 @@
-"""What sweeps of other clients' suites found in another Kafka-compatible broker, where no other test shows it.
+"""Bugs that other clients' test suites found in another Kafka-compatible broker, as far as no other test covers them.
 
-The rest of those findings are shown elsewhere: a fetch inside of a batch and offsets by time in tests/embedded/reading,
+The other bugs are covered elsewhere: a fetch inside of a batch and offsets by time in tests/embedded/reading,
 `max.message.bytes` and the answers of CreatePartitions and DescribeConfigs by the scripts of logs and administrators,
 aborted records in tests/embedded/transactions, auto-creation in Metadata's own test.
 """
@@ -34,7 +34,7 @@ STEPS_COUNT = 400
 
 
 class Member:
-    """A member that does what a client must: it joins, syncs, heartbeats and rejoins, one request at a time."""
+    """A member that acts as a client must: it joins, syncs, sends heartbeats and rejoins, one request at a time."""
 
     def __init__(self, machine):
         self._client = machine.client()
@@ -59,7 +59,7 @@ class Member:
         return self._is_synced
 
     def act(self):
-        """Take an answer, if it is there, and send what follows."""
+        """Take an answer, if one has come, and send the next request."""
         if self._sent is not None:
             answer = self._client.answer()
             if answer is None:
@@ -90,7 +90,7 @@ class Member:
             self._is_synced = True
 
     def leave(self, machine):
-        """Over another connection, at whatever point it is; what comes for it afterwards is nobody's."""
+        """Leave over another connection, in whatever state the member is. Later answers to it are ignored."""
         answer = machine.client().ask(LeaveGroupRequest(GROUP, members=(MemberIdentity(self.member_id),)))
         return ErrorCode(answer.members[0].error_code)
 
@@ -111,7 +111,7 @@ def test_no_member_is_unknown_while_others_come_and_go(seed):
         for member in rng.sample(members, k=rng.randint(0, len(members))):
             member.act()
         machine.pass_ms(rng.randint(0, 50))
-    for _ in range(30):  # longer than the session of who was told its id, and went without using it
+    for _ in range(30):  # longer than the session of a newcomer that was given an id and did not use it
         for member in members:
             member.act()
         machine.pass_ms(1_000)

@@ -1,4 +1,4 @@
-"""Several brokers in one virtual loop: their addresses, whose clock stands in the clients' modules, and other loops."""
+"""Several brokers in one virtual loop: their addresses, which clock is in the clients' modules, and other loops."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aiogroup.embedded import Broker, BrokerRefusal, VirtualLoop, VirtualTimeErr
 
 
 def clocks():
-    """Whose clocks stand in the clients' modules: the real ones, or those of whom?"""
+    """The clocks that are in the clients' modules: the real one, or a virtual loop's."""
     return aiokafka.client.time, clock.time
 
 
 def in_a_loop(program):
-    """Without `run_virtual`, as pytest's plug-ins run a test: nothing but the brokers replaces a clock."""
+    """Run `program` without `run_virtual`, as pytest's plug-ins run a test: only the brokers replace the clock."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(program())
 

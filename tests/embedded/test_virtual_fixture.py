@@ -15,7 +15,7 @@ from aiogroup.embedded import Broker, VirtualLoop, stable
 
 @pytest.fixture
 async def consumer(virtual_broker):
-    """Made in the loop of the test, before it."""
+    """An async fixture: it is made in the test's loop, before the test."""
     virtual_broker.create_topic("orders")
     servers = virtual_broker.bootstrap_servers
     async with Consumer("orders", bootstrap_servers=servers, group_id="billing") as made:
@@ -76,13 +76,13 @@ async def test_the_test_and_its_broker_have_one_loop(loops, virtual_broker):
 
 @pytest.fixture
 def drawn(virtual_broker):
-    """Before the test itself, for which pytest-randomly has a seed of its own."""
+    """A random number that is drawn before the test. For the test itself pytest-randomly sets another seed."""
     return random.random()
 
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("n", [1, 2])
-async def test_chance_begins_with_the_tests_name(request, drawn, n):
+async def test_random_numbers_are_seeded_by_the_tests_name(request, drawn, n):
     path, _, name = request.node.location
     assert name.endswith(f"[{n}]")
     assert drawn == random.Random(crc32(f"{path}::{name}#0".encode())).random()

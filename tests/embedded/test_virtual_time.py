@@ -1,4 +1,4 @@
-"""The embedded broker in virtual time: its clock, its connections in memory, real clients on them, and what is told."""
+"""The embedded broker in virtual time: its clock, connections in memory, real clients on them, and error messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from aiogroup.errors import ConnectionLostError, KafkaTimeoutError
 from tests.support.sources import ROOT
 
 LIMIT_S = 600
-"""Of the virtual clock."""
+"""The limit, in seconds of the virtual clock."""
 BEGIN_MS = 1_750_000_000_000
 
 
@@ -76,7 +76,7 @@ class Worker:
 
 
 def test_the_time_of_day_passes_as_the_virtual_clock_does():
-    """It is what `by_duration:`, the age of records and an event log go by."""
+    """`by_duration:`, the age of records and an event log depend on it."""
 
     async def work():
         async with Broker() as broker:
@@ -134,7 +134,7 @@ def test_the_clock_is_not_there_in_real_time():
 
 
 def test_clients_of_aiokafka():
-    """A producer, both consumers and the administration, over minutes in which nothing goes on."""
+    """A producer, both consumers and the administration client, over minutes in which nothing happens."""
 
     async def program():
         async with Broker(nodes=3, seed=1) as broker, asyncio.timeout(LIMIT_S):
@@ -219,7 +219,7 @@ async def connected(node):
     return transport
 
 
-def test_who_stops_reading_is_given_nothing_until_it_reads_on():
+def test_a_client_that_stops_reading_gets_nothing_until_it_reads_on():
     class Reading(asyncio.Protocol):
         def __init__(self):
             self.data = b""
@@ -265,7 +265,7 @@ KEY = 18
 
 
 class Answered(asyncio.Protocol):
-    """Notes at which millisecond its connection was answered, and how it ended."""
+    """Notes the millisecond at which its connection got an answer, and how the connection ended."""
 
     def __init__(self):
         self.at_ms = []
@@ -341,7 +341,7 @@ def test_a_cut_is_learned_by_both_ends_and_nothing_arrives_any_more():
 
 
 class Recording(VirtualNetwork):
-    """Keeps every byte, in its direction and at its instant."""
+    """Records every byte with its direction and instant."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -403,11 +403,11 @@ def test_the_same_seed_gives_the_same_exchanges_byte_by_byte_whatever_the_hash_s
 
 
 LONG = 1_000_000
-"""To add up so many numbers takes several turns of a cursor."""
+"""Adding up this many numbers takes several turns of a cursor."""
 
 
 def loop_turns_while_reading(numbers, records_of):
-    """How often the loop ran while records were read, for each of which so many numbers were added up."""
+    """How often the loop ran while records were read. For each record `numbers` numbers are added up."""
 
     async def read():
         turns = 0
@@ -434,7 +434,7 @@ def loop_turns_while_reading(numbers, records_of):
 
 @pytest.mark.parametrize("records_of", [aiter, Consumer.merged], ids=["async for", "merged"])
 def test_turns_do_not_end_by_the_real_clock(records_of):
-    """They ended earlier beside other work, and two things of one instant changed places."""
+    """Otherwise turns would end earlier on a busy machine, and two things of the same instant could change places."""
     assert loop_turns_while_reading(LONG, records_of) == loop_turns_while_reading(0, records_of)
 
 
@@ -454,10 +454,10 @@ def test_objects_keep_the_hash_with_which_they_were_put_into_a_set():
         runner.run(program())
 
 
-# What is told.
+# Error messages.
 
 
-def test_who_waits_for_nothing_is_named():
+def test_a_task_that_waits_for_nothing_is_named():
     async def waits_for_ever():
         await asyncio.Event().wait()
 
@@ -500,9 +500,9 @@ def test_the_consumer_passes_on_what_virtual_time_says():
     run_virtual(program())
 
 
-async def test_a_loop_that_runs_already_is_told():
+async def test_run_virtual_in_a_running_loop_is_refused():
     async def program():
-        """Is closed unused."""
+        """It is closed without being run."""
 
     work = program()
     with pytest.raises(VirtualTimeError, match="an event loop runs in this thread already"):
@@ -510,12 +510,12 @@ async def test_a_loop_that_runs_already_is_told():
     assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
-def test_without_a_broker_every_address_is_another():
+def test_without_a_broker_every_address_is_refused():
     with pytest.raises(VirtualTimeError, match="none runs"):
         run_virtual(asyncio.open_connection("127.0.0.1", 5_432))
 
 
-def test_tls_is_told():
+def test_tls_is_refused():
     async def program():
         async with Broker() as broker:
             (node,) = broker.nodes
@@ -525,7 +525,7 @@ def test_tls_is_told():
     run_virtual(program())
 
 
-def test_a_server_and_a_process_are_told():
+def test_servers_and_processes_are_refused():
     async def program():
         with pytest.raises(VirtualTimeError, match="create_server"):
             await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
@@ -535,8 +535,8 @@ def test_a_server_and_a_process_are_told():
     run_virtual(program())
 
 
-def test_heartbeats_from_a_thread_are_told():
-    """Its loop is another one, and the address is one that no resolver knows."""
+def test_a_heartbeat_thread_is_refused():
+    """The thread has another loop, and no resolver knows the broker's address."""
 
     async def program():
         async with Broker() as broker:
@@ -547,7 +547,7 @@ def test_heartbeats_from_a_thread_are_told():
     run_virtual(program())
 
 
-def test_a_broker_in_a_thread_is_told():
+def test_a_broker_in_a_thread_is_refused():
     async def program():
         with pytest.raises(BrokerRefusal, match="async with"), Broker():
             pass
@@ -630,7 +630,7 @@ def test_a_thread_of_anyio_is_waited_for_while_nothing_is_due():
     assert run_virtual(program()) == 3
 
 
-def test_randomness_is_the_seeds_and_comes_back():
+def test_randomness_comes_from_the_seed_and_is_restored():
     async def program():
         return random.random()
 

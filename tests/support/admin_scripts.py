@@ -1,7 +1,7 @@
-"""Requests of administrators, sent raw to a node of Kafka and to the embedded broker, and what they answer.
+"""Requests of administrators, sent raw to a node of Kafka and to the embedded broker, and the answers.
 
-Transcripts of Kafka 4.3.1 are kept in tests/embedded/admin/golden.json; `python -m tests.support.admin_scripts` writes
-it anew. Left out: throttling, texts, hosts, ids, and what the setting of the node itself decides.
+Transcripts of Kafka 4.3.1 are kept in tests/embedded/admin/golden.json; `python -m tests.support.admin_scripts` records
+them again. Left out: throttling, texts, hosts, ids, and whatever the node's own setting decides.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class RealAdmin(RealBroker):
         self._marker = None
 
     def settle(self):
-        """Wait until the node has applied all changes so far: it applies them in their order, each as a whole."""
+        """Wait until the node has applied all changes so far: it applies them in order, each as a whole."""
         if self._marker is None:
             self._marker = f"marker-{time.time_ns():x}"
             self.send(CreateTopicsRequest((CreatableTopic(self._marker, 1, 1),), 5_000), 5)
@@ -116,7 +116,7 @@ DEVKAFKA = {
     "min.insync.replicas": "1",
     "num.partitions": "1",
 }
-"""What aiogroup/devkafka sets, of which administrators are told that it is set."""
+"""The settings that aiogroup/devkafka sets. Administrators see that they are set."""
 
 
 class WholeMachine:
@@ -149,7 +149,7 @@ def code_of(message):
 
 
 class AdminTalk(Talk):
-    """Sends a script's requests and writes down the answers. Groups get the suffix of topics."""
+    """Sends a script's requests and records the answers. Groups get the same suffix as topics."""
 
     # Settings.
 
@@ -157,7 +157,7 @@ class AdminTalk(Talk):
         return self.name(name) if kind in (TOPIC, GROUP, METRICS) else name
 
     def describe(self, *resources, version=4, synonyms=False, docs=False, shape=None):
-        """`resources`: (kind, name, keys). `shape` says what is written down of a setting."""
+        """`resources`: (kind, name, keys). `shape` picks what is recorded of a setting."""
         asked = tuple(
             DescribeConfigsResource(kind, self._resource(kind, name), *(keys or (None,)))
             for kind, name, *keys in resources
@@ -201,7 +201,7 @@ class AdminTalk(Talk):
         self.broker.settle()
 
     def own(self, topic):
-        """What is set for a topic."""
+        """The topic's own settings."""
         self.describe((TOPIC, topic), shape=lambda one: (one.name, one.value) if one.config_source == 1 else ())
 
     def said(self, *what):
@@ -220,7 +220,7 @@ class AdminTalk(Talk):
     # Groups.
 
     def coordinated(self, request, version):
-        """The answer of the coordinator, once it serves."""
+        """The coordinator's answer, once it serves."""
         ends_at = time.monotonic() + LATE_SECONDS
         while answer_codes(answer := self.broker.send(request, version)) & NOT_YET:
             assert time.monotonic() < ends_at, answer
@@ -350,7 +350,7 @@ def _pairs(kind, config):
 
 
 def _shown(result):
-    """Whether there is a message; Kafka gives an empty one in some places, and none in others."""
+    """Whether there is a message. In some places Kafka sends an empty message, in others none."""
     return result.error_message and "text"
 
 
@@ -361,7 +361,7 @@ def _whole(one):
 
 
 def _kind(one):
-    """Of a node's setting: its value is the node's own."""
+    """The shape of a node's setting without its value, which is the node's own."""
     return one.name, int(one.read_only), int(one.is_sensitive), one.config_type
 
 
@@ -511,7 +511,7 @@ def changed_topics(talk):
 
 
 def changed_nodes(talk):
-    """What the whole cluster and one node have; in the end all is as it was."""
+    """Changes settings of the whole cluster and of one node. In the end everything is as before."""
     talk.create({"name": "plain"})
     keys = "log.cleaner.delete.retention.ms", "message.max.bytes", "log.cleanup.policy"
     topic_keys = "delete.retention.ms", "max.message.bytes", "cleanup.policy"
@@ -556,7 +556,7 @@ def changed_nodes(talk):
 
 
 def at_once(talk):
-    """What is changed holds for the next record."""
+    """A change applies to the next record."""
     talk.create({"name": "live"})
     batch = build(some(at_ms=talk.now_ms - 1_000))
     keyless = build(some(1, talk.now_ms - 1_000, key=None))
@@ -709,7 +709,7 @@ def overlong_messages(talk):
 
 
 def odd_requests(talk):
-    """What no client of sound mind asks, and Kafka does not expect."""
+    """Requests that no sane client sends, and that Kafka does not expect."""
     one, two = talk.name("one"), talk.name("two")
     talk.create({"name": "one"}, {"name": "two", "count": 2})
     (answer,) = talk.broker.send(MetadataRequest(topics=(MetadataRequestTopic(name=one),)), 12).topics
@@ -761,7 +761,7 @@ def _end_of_epoch(topic, known_epoch):
 
 
 def _told(message):
-    """The codes of an answer in their order, and whether there are messages, ids and numbers."""
+    """The codes of an answer in order, and whether there are messages, ids and numbers."""
     found = []
     for name in type(message).__dataclass_fields__:
         value = getattr(message, name)
@@ -801,7 +801,7 @@ def golden():
 
 
 def record(only=()):
-    """Write Kafka's transcripts anew."""
+    """Record Kafka's transcripts again."""
     from aiogroup.devkafka import Cluster
 
     found = golden() if only else {}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def encode_any_request(message: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """`encode_request` in whatever version there is."""
+    """`encode_request` for every version that exists."""
     flexible = message.is_flexible(version)
     writer = Writer()
     writer.int16(message.API_KEY)
@@ -28,7 +28,7 @@ def encode_any_request(message: Request[Any], version: int, correlation_id: int,
 
 
 def decode_any_response(request_type: type[Request[R_co]], version: int, frame: bytes | memoryview) -> tuple[int, R_co]:
-    """`decode_response` in whatever version there is."""
+    """`decode_response` for every version that exists."""
     reader = Reader(frame)
     correlation_id = reader.int32()
     if request_type.is_flexible(version) and request_type is not ApiVersionsRequest:

@@ -15,13 +15,13 @@ class Answer(NamedTuple):
 
 
 async def get(app, path, **how):
-    """One request, as a server would give it to the application; the answer's JSON."""
+    """Send one request to the application as a server would. Returns the answer's JSON."""
     answer = await get_raw(app, path, **how)
     return Answer(answer.status, answer.headers, json.loads(answer.body) if answer.body else None)
 
 
 async def get_raw(app, path, *, method="GET", query=b"", root_path="", http_version="1.1"):
-    """As `get`, with the bytes of the answer."""
+    """As `get`, but returns the answer's bytes."""
     sent = []
 
     async def receive():
@@ -50,7 +50,7 @@ async def probed(app):
 
 @contextmanager
 def logged():
-    """The events that are logged meanwhile, as (name, fields), newest last."""
+    """Collects the events that are logged meanwhile, as (name, fields), newest last."""
     entries = []
 
     class Keep(logging.Handler):

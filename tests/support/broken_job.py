@@ -1,4 +1,4 @@
-"""A job's module that cannot be imported, and why not is its own."""
+"""A job's module that cannot be imported, because of an error of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which broker the tests of tests/kafka have: the embedded one, or, with `--broker real`, Kafka itself."""
+"""Which broker the tests in tests/kafka use: the embedded one, or Kafka itself with `--broker real`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def found_in(listed: dict[str, str], item: pytest.Item) -> str | None:
-    """Why the test is listed: by its file, its function, or with its parameters."""
+    """Why the test is listed: the entry of its file, of its function, or of its function with parameters."""
     file = item.path.name
     function = f"{file}::{getattr(item, 'originalname', item.name)}"
     return listed.get(file) or listed.get(function) or listed.get(f"{file}::{item.name}")
@@ -64,7 +64,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def skip_without_jars() -> None:
-    """The embedded broker needs none: its tests do not fetch them."""
+    """Skip tests that need Kafka's jars if these were not fetched. Tests on the embedded broker need none and do not
+    fetch them.
+    """
     if not (jars.cache_dir() / f"kafka-{jars.KAFKA_VERSION}.json").exists():
         pytest.skip("needs Kafka's jars: python -m aiogroup.devkafka fetch")
 
@@ -79,11 +81,11 @@ class EmbeddedCluster(Broker):
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = 1, *args: Any, **settings: Any
     ) -> None:
-        """With one replica unless more are named, as a cluster of devkafka."""
+        """Create a topic with one replica unless more are asked for, as a devkafka cluster does."""
         super().create_topic(name, partitions, replication_factor, *args, **settings)
 
     def java(self, main_class: str, *arguments: str, **popen: Any) -> subprocess.Popen[Any]:
-        """Run a tool of Kafka's jars until the broker is closed. Where they were not fetched the test is left out."""
+        """Run a tool of Kafka's jars until the broker is closed. If the jars were not fetched, the test is skipped."""
         skip_without_jars()
         popen.setdefault("stdin", subprocess.DEVNULL)
         tool = subprocess.Popen(jvm.tool(main_class, *arguments), **popen)
@@ -91,7 +93,7 @@ class EmbeddedCluster(Broker):
         return tool
 
     def codecs(self, topic: str) -> set[int]:
-        """How the batches of a topic's first partition are compressed, by the protocol's numbers."""
+        """The codecs of the batches in a topic's first partition, by the protocol's numbers."""
         return self._call(
             lambda _now_ms: {header_of(each).codec for each in self._topic(topic).partitions[0].log.batches()}
         )
@@ -106,7 +108,7 @@ class EmbeddedCluster(Broker):
 
 
 def clean(cluster: Cluster | EmbeddedCluster, topic: str) -> None:
-    """The embedded broker compacts when it is told to; Kafka's cleaner comes by itself."""
+    """Compact the topic. The embedded broker does it when asked; Kafka's cleaner runs by itself."""
     if isinstance(cluster, EmbeddedCluster):
         cluster.compact(topic)
 
@@ -115,7 +117,7 @@ def clean(cluster: Cluster | EmbeddedCluster, topic: str) -> None:
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster | EmbeddedCluster]:
     """One node: a real one for all tests (devkafka's fixture of this name), or an embedded one for each."""
     if is_real(request.config):
-        yield request.getfixturevalue("kafka_cluster")  # devkafka's, which this fixture overrides: not itself again
+        yield request.getfixturevalue("kafka_cluster")  # devkafka's fixture, which this one overrides
     else:
         with EmbeddedCluster() as cluster:
             yield cluster
@@ -123,7 +125,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster | Embedded
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """Append what each embedded broker refused, and what it was asked."""
+    """Append each embedded broker's refusals and last requests to the report."""
     report = yield
     if report.failed:
         for name, value in getattr(item, "funcargs", {}).items():

@@ -1,14 +1,14 @@
-"""What differs between the embedded broker and real Kafka: where tests of tests/kafka run other than on the embedded
-broker in `make test` (on real Kafka, or later), and which versions it does not offer.
+"""Differences between the embedded broker and real Kafka: tests in tests/kafka that `make test` does not run on the
+embedded broker (but on real Kafka, or not at all), and the versions that the embedded broker does not offer.
 
-Each test is named by its file, its function, or with its parameters.
+A test is listed by its file, its function, or its function with parameters.
 """
 
 from __future__ import annotations
 
 HIGHER_VERSIONS = {"AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 5, "ListTransactions": 2}
-"""Kafka's highest versions of APIs of which the embedded broker offers only lower ones: those of the first protocol of
-transactions, and ListTransactions without a filter by regular expression.
+"""Kafka's highest versions of APIs for which the embedded broker offers only lower ones: it serves the first protocol
+of transactions, and ListTransactions without a filter by regular expression.
 """
 
 ONLY_REAL = {
@@ -36,7 +36,7 @@ ONLY_REAL = {
     "test_spark_killed.py": "Spark reads with Kafka's Java client",
     "test_spark_standing.py": "Spark reads with Kafka's Java client",
 }
-"""What cannot run elsewhere. `make test` runs it on real Kafka."""
+"""Tests that run only on real Kafka. `make test` runs them there."""
 
 JUDGED: dict[str, str] = {
     "test_aiokafka_members.py": "a group whose members are of two kinds",
@@ -54,8 +54,9 @@ JUDGED: dict[str, str] = {
     "test_verifiable.py::test_in_one_group_with_javas": "Java's contract of a consumer",
     "test_verifiable.py::test_the_producers_lines_have_the_shapes_of_javas": "Java's contract of a producer",
 }
-"""What runs on both, and in `make test` on real Kafka, too: it judges the embedded broker as well as the consumer. One
-witness of each behaviour is enough; `make test-kafka` runs all on real Kafka."""
+"""Tests that run on both brokers, and that `make test` runs on real Kafka too: they judge the embedded broker as well
+as the consumer. One such test for each behaviour is enough; `make test-kafka` runs all tests on real Kafka.
+"""
 
 THOROUGH = {
     "test_fetching_records.py::test_a_slow_consumer_over_a_long_backlog_stays_within_its_bound": "test_bound.py",
@@ -90,6 +91,7 @@ THOROUGH = {
     "test_system_scenarios.py::test_consumers_bounce[dynamic-all]": "[dynamic-rolling]",
     "test_system_scenarios.py::test_consumers_bounce[static but one-rolling]": "[dynamic-rolling]",
 }
-"""What takes long, and a witness of it: the marker `thorough`. `make test` leaves it out, `make test-kafka` runs it on
-real Kafka, and `make test test-kafka` on both brokers. Some parameters have that marker where they are listed.
+"""Tests that take long, each with a shorter test of the same behaviour; they get the marker `thorough`. `make test`
+leaves them out, `make test-kafka` runs them on real Kafka, and `make test test-kafka` on both brokers. Some parameters
+have the marker where they are listed.
 """

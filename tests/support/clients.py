@@ -24,7 +24,7 @@ class Clients:
         return client
 
     def collect(self):
-        """Hand what is to be sent to those whom it is for."""
+        """Hand the machine's output to the clients that it is for."""
         for connection, buffers in self.cluster.take_output():
             self._by_connection[connection].received += b"".join(buffers)
 
@@ -39,7 +39,7 @@ class Clients:
 
 
 class Client:
-    """One connection. `answers` are those that came, in their order."""
+    """One connection. `answers` has the answers so far, in order."""
 
     def __init__(self, clients, connection, name):
         self._clients = clients
@@ -53,7 +53,7 @@ class Client:
         return self.connection.is_closed
 
     def send(self, request, version):
-        """Send a request; its number."""
+        """Send a request. Returns its number."""
         self._sent.append((type(request), version))
         frame = encode_request(request, version, len(self._sent), self.name)
         self.connection.receive(struct.pack(">i", len(frame)) + frame, self._clients.now_ms)
@@ -73,7 +73,7 @@ class Client:
         return found
 
     def ask(self, request, version):
-        """The only answer, which is there at once."""
+        """Send a request that is answered at once. Returns the only answer."""
         number = self.send(request, version)
         ((answered, answer),) = self.take()
         assert answered == number

@@ -1,8 +1,9 @@
-"""What Kafka's system tests assert of a verifiable client's lines, written from the contract alone.
+"""What Kafka's system tests assert about a verifiable client's lines, written from the contract alone.
 
 One `Member` judges the lines of one process (eager assignors: an assignment replaces the one before), or an
-`IncrementalMember` (the cooperative one: it adds to what there is); `member_for` chooses. One `Group` judges the
-offsets of all of them in the order in which their lines came, and `one_owner`, afterwards, who had what and when.
+`IncrementalMember` (cooperative assignors: an assignment adds to the present one); `member_for` chooses. One `Group`
+judges the offsets of all of them in the order in which their lines came, and `one_owner` judges afterwards which member
+had which partition when.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def fits(expected, found, event):
 def shape(event):
     """The event with types for values, to be compared with another tool's.
 
-    Its keys are sorted: Java's come as reflection finds them, which differs with the cache of its classes and without.
+    Its keys are sorted: Java's keys come in the order of reflection, which depends on whether its class cache is used.
     """
     if isinstance(event, dict):
         return tuple((key, value if key == "name" else shape(value)) for key, value in sorted(event.items()))
@@ -81,7 +82,7 @@ def shape(event):
 
 
 def told_of(tp, changes):
-    """(milliseconds, member, what) of a partition, in the order of the clock."""
+    """(milliseconds, member, what) of a partition, in order of time."""
     return [
         (at, index, event["name"])
         for at, _, index, _, event in sorted(changes, key=lambda change: change[:4])
@@ -90,10 +91,11 @@ def told_of(tp, changes):
 
 
 def one_owner(*histories):
-    """No partition is given to a member before another gave it up; each history is the events of one process.
+    """Check that no partition is given to a member before another gave it up. Each history has the events of one
+    process.
 
-    A member tells of a revocation before it joins again, and of an assignment after everybody did, so times of one
-    clock say it across processes. What a killed or frozen one had ends with an event "lost" that the test puts there.
+    A member reports a revocation before it joins again, and an assignment after all members have joined. So the times
+    of one clock can be compared across processes. For a killed or frozen process the test adds an event "lost".
     """
     changes = []
     for index, events in enumerate(histories):
@@ -115,7 +117,9 @@ def one_owner(*histories):
 
 
 class Group:
-    """`minOffset` never lies behind what the group committed; nobody commits past what was consumed, or backwards."""
+    """Checks that `minOffset` is never below the group's commit, and that nobody commits backwards or past what was
+    consumed.
+    """
 
     def __init__(self):
         self.position = {}
@@ -136,18 +140,20 @@ class Group:
 
 
 class Member:
-    """The states dead, started, joined, rebalancing; positions since the last revocation; commits within them."""
+    """Checks the states (dead, started, joined, rebalancing), the positions since the last revocation, and that commits
+    stay within them.
+    """
 
     def __init__(self, group):
         self.group = group
         self.state = "dead"
         self.assignment = set()
         self.position = {}
-        self.owing = None  # offsets that were told as consumed, and whose commit was not told yet
+        self.owing = None  # offsets that were reported as consumed, and whose commit was not reported yet
         self.commits = True
-        self.may_be_fenced = False  # Java then tells of no commit, gives all up and ends
+        self.may_be_fenced = False  # Java then reports no commit, gives everything up and ends
         self.is_fenced = False
-        self.is_overdue = False  # what it had in hand when it was frozen is told when others went on long ago
+        self.is_overdue = False  # it reports the records that it had in hand when frozen long after others went on
         self.total_consumed = 0
         self.assigned_count = 0
         self.revoked_count = 0
@@ -203,15 +209,15 @@ class Member:
         offsets = {named(each): each["offset"] for each in event["offsets"]}
         require(self.commits, "a commit with auto-commit", event)
         require(offsets == self.owing, "not what was consumed", event)
-        self.owing = None  # so every offset is of a partition that is assigned, and not past its position
+        self.owing = None  # so every offset belongs to an assigned partition, and is not past its position
 
     def settled(self, event):
-        """The ordering duty: the commit of a batch is told before anything else happens to the partitions."""
+        """Check the order: the commit of a batch must be reported before anything else happens to the partitions."""
         require(self.owing is None or self.is_fenced, "the commit of the last batch was not told before", event)
 
 
 class IncrementalMember(Member):
-    """Cooperative: what is assigned comes on top, only what it has is revoked, and the rest goes on."""
+    """Cooperative: an assignment adds partitions, a revocation takes some of the member's, and the others go on."""
 
     def on_partitions_assigned(self, event):
         self.settled(event)
@@ -233,5 +239,7 @@ class IncrementalMember(Member):
 
 
 def member_for(strategy, group):
-    """With an eager assignor beside it in the list a member is eager: the group speaks what all its assignors do."""
+    """The judge for a strategy. A list that also has an eager assignor makes a member eager: the group uses the
+    protocol that all assignors support.
+    """
     return (IncrementalMember if strategy == COOPERATIVE else Member)(group)

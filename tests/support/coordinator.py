@@ -1,4 +1,4 @@
-"""A coordinator of one group for one member, and what a runtime does: the other half of the membership machine."""
+"""The counterparts of the membership machine: a coordinator for one member, and a stand-in for the runtime."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rejoin_wanted(text):
 
 
 def joined(member_id="m1", generation=1, *, error_code=0, leader=None, skip_assignment=False, protocol="range", **more):
-    """An answer to JoinGroup; the member leads unless `leader` says who does."""
+    """An answer to JoinGroup. The member leads unless `leader` names another one."""
     leader = member_id if leader is None else leader
     members = (JoinGroupResponseMember(member_id, None, b""),) if leader == member_id and not error_code else ()
     return JoinGroupResponse(
@@ -77,13 +77,13 @@ class Offered:
 
 
 class Member(MemberObserver):
-    """A membership with its runtime: keeps what it asked for, and answers as told."""
+    """A membership with its runtime: keeps what the membership asked for, and answers as the test says."""
 
     def __init__(self, instance_id=None, *, topics=ORDERS, settings=SETTINGS, serves=None):
         self.now_ms = 0
-        self.serves = serves or apis()  # what the coordinator says that it has
+        self.serves = serves or apis()  # the coordinator's answer to ApiVersions
         self.is_cooperative = settings.is_cooperative
-        self.holds = False  # the runtime has partitions of a generation that it still counts as its own
+        self.holds = False  # the runtime has partitions of a generation that it still counts as owned
         self.moves = []
         self.machine = ClassicMembership(
             Identity("billing", instance_id),
@@ -96,7 +96,7 @@ class Member(MemberObserver):
         self.wake_at_ms = None
         self.asked_as = None
         self.keeps = False
-        self.pending = []  # (what was asked for, who we were): not answered yet
+        self.pending = []  # (what was asked for, our identity then): not answered yet
         if topics:
             self.report(f.SubscriptionChanged(topics, "subscribe"))
 
@@ -124,7 +124,7 @@ class Member(MemberObserver):
         self.machine.handle(fact, self.now_ms)
 
     def poll(self):
-        """What it asks for now: requests and effects, in one list."""
+        """Poll. Returns requests and effects in one list."""
         step = self.machine.poll(self.now_ms)
         self.wake_at_ms = step.wake_at_ms
         self.sent += step.requests
@@ -142,7 +142,7 @@ class Member(MemberObserver):
         return asked
 
     def ask(self, kind):
-        """Poll; exactly one thing of this kind is asked for."""
+        """Poll, and return the only request or effect of this kind."""
         asked = [each for each in self.poll() if isinstance(each, kind)]
         assert len(asked) == 1, f"{kind} expected in state {self.state}, asked for {asked}"
         return asked[0]
@@ -158,7 +158,7 @@ class Member(MemberObserver):
         return self.ask_to_join()
 
     def ask_to_join(self):
-        """JoinGroup, and before it the question for the coordinator's form if the member has one."""
+        """Get to JoinGroup. Before it, a static member asks for the coordinator's form of static membership."""
         asked = self.ask(ApiVersionsRequest | JoinGroupRequest)
         if isinstance(asked, JoinGroupRequest):
             return asked
@@ -192,7 +192,7 @@ class Member(MemberObserver):
         return adopt
 
     def settle_pending(self):
-        """What was asked for before the faults ended: requests are lost by their time-outs, effects are done."""
+        """Settle what was asked for before the faults ended: requests time out, effects are done."""
         pending, self.pending = self.pending, []
         for asked, identity in pending:
             if isinstance(asked, ApiVersionsRequest | JoinGroupRequest | SyncGroupRequest):
@@ -210,14 +210,14 @@ class Member(MemberObserver):
                 self.report(f.Adopted(effect.generation))
 
     def recover(self):
-        """The faults are over and the application does its part: afterwards the member is stable, or failed."""
+        """Let the faults end and the application do its part. Afterwards the member is stable, or has failed."""
         self.settle_pending()
         self.report(f.RecordsWanted())
         self.report(f.SubscriptionChanged(ORDERS, "subscribe"))
         self.serve()
 
     def serve(self, step_count=30):
-        """Answer everything well until nothing is asked for any more."""
+        """Answer everything without errors until nothing more is asked for."""
         generation = max(100, self.identity.generation)
         for _ in range(step_count):
             asked = self.poll()

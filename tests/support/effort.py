@@ -1,4 +1,6 @@
-"""How much a test looks at: few examples, or a third of its seeds; `make properties`: eight times as many, or all."""
+"""How much a test tries: few examples, or a third of its seeds. With `make properties` it is eight times as many, or
+all.
+"""
 
 from __future__ import annotations
 
@@ -12,5 +14,5 @@ def examples(count: int) -> int:
 
 
 def third(count: int) -> int:
-    """Of what takes long however little it looks at, such as whole simulations: all with `make properties`."""
+    """A third of `count`, for tests that always take long, such as whole simulations. With `make properties`, all."""
     return count if FACTOR > 1 else count // 3

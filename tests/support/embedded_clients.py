@@ -14,7 +14,7 @@ CLIENT_ID = "scripted"
 
 
 class Machine:
-    """A cluster, and what its connections were sent."""
+    """A cluster, and the bytes that its connections were sent."""
 
     def __init__(self, *, properties=None, seed=1, **options):
         self.cluster = Cluster(Settings.of(properties or {}), Random(seed), **options)
@@ -25,7 +25,7 @@ class Machine:
         return Client(self, node_id)
 
     def pass_ms(self, duration_ms):
-        """Each instant is met at which something is due, as a loop's timer would."""
+        """Let time pass, and stop at each instant at which something is due, as a loop's timer would."""
         until_ms = self.now_ms + duration_ms
         while (at_ms := self.cluster.next_at_ms) is not None and at_ms <= until_ms:
             self.now_ms = max(self.now_ms, at_ms)
@@ -48,7 +48,7 @@ class Machine:
 
 
 class Client:
-    """One connection. `ask` returns the answer, or None while there is none: then it comes by `answer`."""
+    """One connection. `ask` returns the answer, or None if there is none yet: then `answer` returns it later."""
 
     def __init__(self, machine, node_id):
         self.machine = machine
@@ -84,7 +84,7 @@ class Client:
         return bool(self._answers)
 
     def answered_at_ms(self):
-        """When the oldest answer came that was not taken yet."""
+        """The arrival time of the oldest answer that was not taken yet."""
         return self._answers[0][0]
 
     def took(self, data, now_ms):

@@ -1,4 +1,4 @@
-"""Lines of an event log as fleets with known troubles would have written them: nothing runs, everything is planted."""
+"""Event log lines as fleets with known troubles would write them. No consumer runs: all lines are made up."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def histogram(values):
 
 @dataclass
 class Member:
-    """One process. Its clock is `ahead_ms` of the true time; `at` is always the true time."""
+    """One process. Its clock is ahead of the true time by `ahead_ms`; `at` is always the true time."""
 
     fleet: Fleet
     client_id: str
@@ -101,7 +101,7 @@ class Fleet:
 
     @property
     def lines(self):
-        """All lines; each process numbers its own by their time, in whatever order they were planted."""
+        """All lines. Each process numbers its lines by time, in whatever order they were added."""
         return [
             {**line, "seq": seq}
             for _, own in self.told.values()
@@ -112,7 +112,7 @@ class Fleet:
         return Member(self, f"app-{name}", given.pop("host", f"host-{name}"), **given)
 
     def rebalance(self, at, members, *, whys=None, waits=None, lasts_ms=400, reasons=None):
-        """All of them rebalance together, from `at` on; `waits` says how long one waited for its application."""
+        """Let all members rebalance from `at` on. `waits` says how long a member waited for its application."""
         whys, waits = whys or {}, waits or {}
         longest_ms = max((waits.get(each.client_id, 0) for each in members), default=0)
         for each in members:
@@ -124,7 +124,7 @@ class Fleet:
             each.complete(at + longest_ms + lasts_ms, self.generation, longest_ms + lasts_ms)
 
     def quiet(self, start, end, members, step=10_000, **values):
-        """Samples of everybody, each with these values."""
+        """Add samples of all members, each with these values."""
         for each in members:
             for at in range(start, end, step):
                 each.sample(at, **values)
@@ -176,7 +176,7 @@ def _random_sample(r):
 
 
 def random_lines(r, group):
-    """Anything in any order: several lives, clocks that differ, copies, late lines, and no end."""
+    """Random lines in any order: several lives, different clocks, copies, late lines, missing ends."""
     lines = []
     for number in range(r.randrange(1, 5)):
         at, seq, ahead_ms = r.randrange(10_000, 100_000), r.randrange(3), r.choice([0, 0, 5_000, -7_000])

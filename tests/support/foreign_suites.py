@@ -2,8 +2,8 @@
 
 `python -m tests.support.foreign_suites aiokafka CHECKOUT [--broker real] [what pytest takes]`, and the same with
 `confluent` for confluent-kafka-python. CHECKOUT is a clone of the client's repository at the version that is installed.
-Needed too: async-timeout for the one; for the other what `confluent-kafka[avro,json,rules]` installs. What passes where
-is in docs/embedded.md.
+aiokafka's suite also needs async-timeout, the other one what `confluent-kafka[avro,json,rules]` installs.
+docs/embedded.md says which tests pass on which broker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 PROPERTIES = {
     "auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "6000",  # Kafka's own
+    "group.min.session.timeout.ms": "6000",  # Kafka's default
 }
 NAMES = ("collect_garbage", "kafka_server", "loop", "setup_test_class", "setup_test_class_serverless")
 BROKER, PARTITIONS = "SUITE_BROKER", "SUITE_PARTITIONS"
@@ -49,7 +49,7 @@ TRIVUP = "class KafkaCluster:\n    pass  # never made: BROKERS names the cluster
 
 
 def cluster():
-    """The broker of the run, not started yet."""
+    """The broker of this run, not started yet."""
     properties = {**PROPERTIES, "num.partitions": os.environ[PARTITIONS]}
     if os.environ[BROKER] == "real":
         from aiogroup.devkafka import Cluster
@@ -60,7 +60,7 @@ def cluster():
     return Broker(properties=properties)
 
 
-# As a plug-in of pytest, in the folder of the suite.
+# This file as a plug-in of pytest, in the folder of the suite.
 
 
 def pytest_sessionstart(session):
@@ -117,7 +117,7 @@ def setup_test_class(request, loop, kafka_server):
     request.cls.kafka_host, request.cls.kafka_port = host, int(port)
 
 
-# As a command.
+# This file as a command.
 
 
 def main():

@@ -1,6 +1,6 @@
 """Processes that are forked from one that has imported aiogroup, for tests that start many.
 
-Of the 0.3 s of CPU that `python -m` takes until its module begins, nearly all goes to imports.
+`python -m` takes 0.3 s of CPU until its module begins, nearly all of it for imports.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MESSAGE_BYTES = 1 << 16
 
 
 class Forked:
-    """What `subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=ROOT)` gives, with warnings as errors.
+    """A process like `subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=ROOT)`, with warnings as errors.
 
     Standard input is empty. `stdout` is `subprocess.PIPE` or a file, `stderr` a file or this process's own. The
-    environment is the one that the first of them found.
+    environment is that of the first such process.
     """
 
     def __init__(self, module: str, *arguments: str, stdout: IO[Any] | int, stderr: IO[Any] | None = None) -> None:
@@ -60,7 +60,7 @@ class Forked:
                 os.close(each)
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, below 0 for the signal that ended it.
+        """Wait for the exit code; it is negative if a signal ended the process.
 
         Raises:
             subprocess.TimeoutExpired: it has not ended within `timeout` seconds.
@@ -72,7 +72,8 @@ class Forked:
             if self.returncode is None:
                 if not select.select([self._told], [], [], timeout)[0]:
                     raise late
-                self.returncode = int(self._told.read() or -signal.SIGKILL)  # nothing: the server killed it, and ended
+                # nothing to read: the server killed it, and ended
+                self.returncode = int(self._told.read() or -signal.SIGKILL)
                 self._told.close()
             return self.returncode
         finally:
@@ -96,7 +97,7 @@ class Forked:
 
 
 class _Server:
-    """The process that is forked; it ends, with all that it forked, when this one does."""
+    """The process from which others are forked. It ends, with all its children, when this process ends."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
@@ -113,12 +114,12 @@ class _Server:
         atexit.register(self._end)
 
     def fork(self, command: list[str], files: list[int]) -> int:
-        """The pid of the process that runs `command`: the module and its arguments."""
+        """Fork a process that runs `command`, the module and its arguments. Returns its pid."""
         with self._lock:
             try:
                 socket.send_fds(self._socket, [json.dumps(command).encode() + b"\n"], files)
                 return int(self._socket.recv(MESSAGE_BYTES))
-            except BaseException:  # what it answers later would be taken for the next one's pid
+            except BaseException:  # a late answer would be taken for the next process's pid
                 self._socket.close()
                 _server.cache_clear()
                 raise
@@ -134,7 +135,9 @@ def _server() -> _Server:
 
 
 def _serve(asked: socket.socket) -> list[str]:
-    """Fork when asked to; tell what ended with which code. It returns in each child: the module and its arguments."""
+    """Fork when asked to, and report the exit codes of children. It returns only in a child, with the module and its
+    arguments.
+    """
     for each in IMPORTED:
         importlib.import_module(each)
     gc.freeze()  # so that no child copies these pages to count references
@@ -142,7 +145,7 @@ def _serve(asked: socket.socket) -> list[str]:
     os.set_blocking(death, False)
     signal.set_wakeup_fd(death)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: pytest gets it, and ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to pytest too, which then ends
     living: dict[int, int] = {}
     try:
         while True:
@@ -196,7 +199,7 @@ def _tell_of_the_dead(living: dict[int, int]) -> None:
 
 
 def _begin(files: list[int], of_others: list[int]) -> None:
-    """In the child: what a process that `subprocess` starts has."""
+    """Set up a child like a process that `subprocess` starts."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -21,7 +21,7 @@ QUICK = {
     "metadata_max_age_ms": 2_000,
     "fetch_max_wait_ms": 200,
 }
-"""Settings with which a rebalance takes moments. The session is long enough for two busy cores."""
+"""Settings for quick rebalances. The session is long enough for two busy cores."""
 
 
 async def until(condition, seconds=20.0, what=lambda: ""):
@@ -46,7 +46,7 @@ class Member:
         self.records = []
         self.error = None
         self.in_hand = None
-        self.at_record = None  # async, called with each record: what the application does with it
+        self.at_record = None  # async, called with each record: the application's work
         self.in_callback = None  # async, called with the name of each callback
         self.consumer = Consumer(*topics, listener=self, observers=(self,), **settings)
         self.task = None
@@ -80,7 +80,7 @@ class Member:
 
     async def start(self):
         await self.consumer.start()
-        # The loop begins here: a stop may come before the first step of the task, and would be its error.
+        # `aiter` is called here, because a stop that comes before the task's first step would make it fail there.
         self.task = asyncio.get_running_loop().create_task(self._read(aiter(self.consumer)))
         return self
 
@@ -124,12 +124,12 @@ class Member:
         return [detail for what, detail, _ in self.log[since:] if what == name]
 
     def all_at(self, kind):
-        """The instants of all such entries."""
+        """The times of all entries of this kind."""
         name = getattr(kind, "__name__", kind)
         return [at for what, _, at in self.log if what == name]
 
     def when(self, kind, since=0):
-        """The instant of the first such entry."""
+        """The time of the first entry of this kind."""
         name = getattr(kind, "__name__", kind)
         return next(at for what, _, at in self.log[since:] if what == name)
 
@@ -157,14 +157,14 @@ class Member:
         return "\n".join(f"{at:.3f} {what} {detail}" for what, detail, at in self.log if what not in skipped)[-4_000:]
 
     async def beats(self, count, seconds=20.0):
-        """Wait for so many more answered heartbeats: time as the membership counts it."""
+        """Wait for `count` more answered heartbeats: a measure of time that suits the membership."""
         since = len(self.log)
         await until(lambda: self.count(events.HeartbeatAcknowledged, since=since) >= count, seconds, self.tail)
 
 
 @asynccontextmanager
 async def running(*members):
-    """Start the members, one after the other; stop whatever still runs in the end, the last first."""
+    """Start the members, one after the other. In the end stop those that still run, the last first."""
     try:
         for member in members:
             await member.start()
@@ -185,7 +185,7 @@ async def shared_out(partitions_count, *members, seconds=20.0):
 
 
 async def produce(cluster, topic, partitions_count, count, *, first=0):
-    """`count` records, turn about over the partitions; returns their (partition, offset)."""
+    """Produce `count` records to the partitions in turn. Returns their (partition, offset)."""
     producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all")
     await producer.start()
     try:

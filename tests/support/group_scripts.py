@@ -32,19 +32,19 @@ from aiogroup.embedded.machine.groups.group import GroupSettings
 
 CLIENT_ID = "scripted"
 PARKED_AFTER_SECONDS = 0.2
-"""A coordinator that has answered a later request has answered this one, too, or it parks it."""
+"""A request without an answer after this time may be parked. If the coordinator has answered a later one, it is."""
 LATE_SECONDS = 10
 UNKNOWN_MEMBER_ID = 25
 
 
 def reads(*topics):
-    """A subscription: a broker looks into them, and one that it cannot read leaves the group without an answer."""
+    """A valid subscription. Brokers read subscriptions, and if they cannot read one, the group gets no answer."""
     return encode_subscription(Subscription(topics=topics))
 
 
 RANGE = (("range", reads("orders")),)
 DEVKAFKA = GroupSettings(min_session_timeout_ms=100, initial_rebalance_delay_ms=0)
-"""What aiogroup/devkafka sets."""
+"""devkafka's settings."""
 
 
 class RealCoordinator:
@@ -56,7 +56,9 @@ class RealCoordinator:
         self._parked = {}
 
     def wait_until_it_serves(self, group):
-        """The first group of a cluster makes the topic of offsets, which takes a moment."""
+        """Wait until the coordinator serves: the first group of a cluster creates the offsets topic, which takes a
+        moment.
+        """
         ends_at = time.monotonic() + LATE_SECONDS
         while True:
             found = self.send("look-up", FindCoordinatorRequest(coordinator_keys=(group,)), 4).coordinators[0]
@@ -67,7 +69,7 @@ class RealCoordinator:
             self.pass_ms(50)
 
     def send(self, who, request, version):
-        """The answer, or `None` when there is none yet."""
+        """Send a request. Returns the answer, or `None` if there is none yet."""
         peer = self._sockets.get(who) if who not in self._parked else None
         if peer is None:
             peer = self._sockets[who] = socket.create_connection(self._address, timeout=LATE_SECONDS)
@@ -106,7 +108,7 @@ class RealCoordinator:
 
 
 class PureCoordinator:
-    """Ours, with a clock that only `pass_ms` moves."""
+    """The embedded broker's coordinator, with a clock that only `pass_ms` moves."""
 
     def __init__(self, settings=DEVKAFKA):
         self._count = 0
@@ -125,7 +127,7 @@ class PureCoordinator:
         return self._answers.pop(who, None)
 
     def _take(self, answers):
-        """As they are on the wire: what a version cannot say is not said."""
+        """Take answers as they are on the wire, without fields that the version lacks."""
         for each in answers:
             who, request_type, version = each.ticket
             frame = encode_response(request_type, each.response, version, 1)
@@ -180,7 +182,7 @@ class Script:
 
 
 class Actor:
-    """Somebody who speaks to the coordinator; remembers the id and the generation that it was given."""
+    """A client of the coordinator. It remembers its id and generation."""
 
     def __init__(self, script, name, instance_id=None, *, session_ms=30_000, rebalance_ms=30_000, offers=RANGE):
         self.script = script
@@ -203,7 +205,7 @@ class Actor:
         return response
 
     def join(self, *, version=9, group=None, protocol_type="consumer"):
-        """One JoinGroup."""
+        """Send one JoinGroup."""
         request = JoinGroupRequest(
             group_id=self.script.group if group is None else group,
             session_timeout_ms=self.session_ms,
@@ -224,13 +226,13 @@ class Actor:
         return response
 
     def enter(self, **options):
-        """As a newcomer does: JoinGroup, and once more with the id that it is told to take."""
+        """Join as a newcomer does: send JoinGroup, and again with the id from the answer."""
         if self.instance_id is None:
             assert self.join(**options).error_code == 79
         return self.join(**options)
 
     def sync(self, *actors, group=None, generation=None, **more):
-        """SyncGroup; as leader with an assignment for each of `actors`: its own name."""
+        """Send SyncGroup. A leader assigns to each of `actors` the actor's name."""
         given = tuple(SyncGroupRequestAssignment(each.member_id, each.name.encode()) for each in actors)
         request = SyncGroupRequest(
             group_id=self.script.group if group is None else group,
@@ -290,11 +292,11 @@ class Actor:
         return self._send("describe", DescribeGroupsRequest(groups=(asked,)), version).groups[0]
 
 
-# What several scripts begin with.
+# The beginning of several scripts.
 
 
 def stable(script, *actors, leader=None):
-    """All of them in one stable generation; the first leads."""
+    """Bring all actors into one stable generation; the first leads."""
     first = leader or actors[0]
     assert first.enter().error_code == 0
     for each in actors:

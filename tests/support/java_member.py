@@ -42,7 +42,7 @@ class JavaMember:
 
     @property
     def partitions(self):
-        """What it holds now, by its events (eager protocol: revoked is everything)."""
+        """Its partitions now, by its events (eager protocol: a revocation takes everything)."""
         held = []
         for event in list(self.events):
             if event["name"] == "partitions_assigned":

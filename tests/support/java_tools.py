@@ -1,7 +1,7 @@
 """Kafka's own console tools, each once, against any broker: what they print and how they end.
 
-What they print of Kafka 4.3.1 is kept in tests/kafka/golden_tools.json; `python -m tests.support.java_tools` writes it
-anew. Left out: addresses, ids, instants, and measured times.
+Their output for Kafka 4.3.1 is kept in tests/kafka/golden_tools.json; `python -m tests.support.java_tools` records it
+again. Left out: addresses, ids, instants, and measured times.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ TRIES = 20
 
 
 def steps(mark, directory):
-    """(name, tool, arguments, standard input). `mark` ends every name, so that runs on one cluster do not meet."""
+    """(name, tool, arguments, standard input). Every name ends with `mark`, so that runs on one cluster do not
+    interfere.
+    """
     topic, group = f"tools-{mark}", f"group-{mark}"
     deletions = directory / "delete.json"
     place = {"topic": topic, "partition": 0, "offset": 1}
@@ -198,7 +200,7 @@ def in_a_jvm_of_its_own(cluster, tool, arguments):
 
 
 def printed(lines, mark):
-    """The lines without what differs from run to run, sorted: of parallel answers any may be the first."""
+    """The lines without what differs from run to run. They are sorted, because parallel answers come in any order."""
     found = []
     for line in lines:
         told = line
@@ -212,14 +214,14 @@ def printed(lines, mark):
 
 
 def with_sorted_keys(line):
-    """Objects in JSON have their keys in the order in which this JVM lists the methods of a class."""
+    """Sort the keys of JSON objects: their order depends on how this JVM lists the methods of a class."""
     if not line.startswith("{"):
         return line
     return json.dumps(json.loads(MASKED.sub(r'"\1"', line)), sort_keys=True, separators=(",", ":"))
 
 
 def sizes_in(line):
-    """Which partitions have how many bytes: how Java divides records into batches decides how many."""
+    """Replace the sizes of partitions, which depend on how Java divides records into batches."""
     for node in json.loads(line)["brokers"]:
         for folder in node["logDirs"]:
             for each in folder["partitions"]:
@@ -227,30 +229,30 @@ def sizes_in(line):
 
 
 def run_all(jvm, cluster, mark, directory, tell=lambda _line: None):
-    """What each tool printed, by the name of its step."""
+    """The output of each tool, by the name of its step."""
     found = {}
     for name, tool, arguments, given in steps(mark, directory):
         code, lines = run(jvm, cluster, tool, arguments, given)
-        for _ in range(TRIES if name == "settings of all" else 0):  # the node hears of the change a moment later
+        for _ in range(TRIES if name == "settings of all" else 0):  # the node learns of the change a moment later
             if any("log.cleaner.delete.retention.ms" in line for line in lines):
                 break
             code, lines = run(jvm, cluster, tool, arguments, given)
         if name.startswith("list"):
             lines = [line for line in lines if mark in line]
         elif name == "measure":
-            lines = [line for line in lines if "99.9th" in line]  # on a busy machine it tells how far it is, too
+            lines = [line for line in lines if "99.9th" in line]  # on a busy machine it prints its progress, too
         found[name] = [code, *printed(lines, mark)]
         tell(f"{name}: {found[name]}")
     return found
 
 
 def golden():
-    """What the tools printed of Kafka."""
+    """The recorded output of the tools for Kafka."""
     return json.loads(GOLDEN.read_text())
 
 
 def record():
-    """Write anew what the tools print of Kafka."""
+    """Record the tools' output for Kafka again."""
     from aiogroup.devkafka import Cluster
     from tests.support.one_jvm import one_jvm
 

@@ -1,4 +1,4 @@
-"""What tests of the consumer share, on the embedded broker and on Kafka: a topic and a group of one's own, and ears."""
+"""Shared by tests of the consumer on the embedded broker and on Kafka: a fresh topic and group, and an observer."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ QUICK: dict[str, Any] = {
     "default_api_timeout_ms": 10_000,
     "fetch_max_wait_ms": 100,
 }
-"""Settings that let a test see in a moment what production would rather wait for."""
+"""Settings with short intervals, so that a test sees within a moment what takes longer in production."""
 
 
 async def eventually(condition: Callable[[], Any], within_s: float = 10) -> Any:
-    """Return what `condition` (sync or async) gives as soon as it is true; fail after `within_s`."""
+    """Return the result of `condition` (sync or async) as soon as it is true; fail after `within_s`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + within_s
     while True:
@@ -43,7 +43,7 @@ async def eventually(condition: Callable[[], Any], within_s: float = 10) -> Any:
 
 
 async def turns(count: int = 20) -> None:
-    """Let the loop run: whoever is ready to do something does it."""
+    """Let the loop run some turns, so that every task that is ready makes progress."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -133,19 +133,19 @@ class Place:
             await admin.close()
 
     async def committed(self, partition: int = 0) -> int | None:
-        """What the broker has for the group, asked by somebody else."""
+        """The group's committed offset, read by another client."""
         async with self.admin() as admin:
             found = await admin.list_consumer_group_offsets(self.group)
         kept = found.get(self.tp(partition))
         return None if kept is None or kept.offset < 0 else kept.offset
 
     async def committed_is(self, *offsets: int) -> bool:
-        """Of the partitions from 0 on."""
+        """Whether these are the committed offsets of the partitions from 0 on."""
         async with self.admin() as admin:
             found = await admin.list_consumer_group_offsets(self.group)
         return all(self.tp(at) in found and found[self.tp(at)].offset == each for at, each in enumerate(offsets))
 
-    # A broker answers these for its controller, and hears of the change a moment later: each returns when it has.
+    # A broker answers these for the controller, and learns of the change a moment later. Each call waits for that.
 
     async def add_partitions(self, total: int) -> None:
         async with self.admin() as admin:
@@ -186,7 +186,7 @@ async def take(consumer: Consumer, count: int, within_s: float = 10) -> list[str
 
 
 async def take_batch(consumer: Consumer, count: int) -> Records:
-    """One batch of exactly `count` records; they were produced before the consumer looked."""
+    """One batch of exactly `count` records, which must have been produced before."""
     batch = await consumer.getmany(timeout_ms=10_000, max_records=count)
     assert batch.count == count
     return batch

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REALM = "TEST.LOCAL"
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
-"""Debian has the KDC where only root looks for programs."""
+"""Debian installs the KDC in a folder that only root has in PATH."""
 _KRB5_CONF = """
 [libdefaults]
  default_realm = {realm}
@@ -73,7 +73,7 @@ def _program(name: str) -> str | None:
 
 
 class Realm:
-    """Made by `realm`. Principals have keytabs in its folder, since nobody here types a password."""
+    """Made by `realm`. Principals have keytabs in its folder, in place of passwords."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -85,7 +85,7 @@ class Realm:
         }
 
     def add(self, principal: str) -> None:
-        """Add a principal with a random key, which is in its keytab."""
+        """Add a principal with a random key, and write it into its keytab."""
         self.run("kadmin.local", "-r", REALM, "addprinc", "-randkey", principal)
         self.run("kadmin.local", "-r", REALM, "ktadd", "-k", str(self._keytab(principal)), principal)
 
@@ -95,7 +95,7 @@ class Realm:
         self.run("kinit", *named, *options, principal)
 
     def jaas(self, principal: str) -> str:
-        """The line with which a Java broker is this principal."""
+        """The JAAS line that makes a Java broker this principal."""
         module = "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
         return f'{module} keyTab="{self._keytab(principal)}" principal="{principal}@{REALM}";'
 
@@ -103,7 +103,7 @@ class Realm:
         return self._directory / f"{principal.replace('/', '-')}.keytab"
 
     def run(self, program: str, *arguments: str) -> None:
-        """Run one of the programs of MIT to its end."""
+        """Run one of MIT's programs to its end."""
         command = [str(_program(program)), *arguments]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"

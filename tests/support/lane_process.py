@@ -1,7 +1,8 @@
 """A process that reads a topic in both lanes and kills itself at a named step: `python -m tests.support.lane_process`.
 
 Arguments as JSON: `settings`, `topic`, `step`, `end`. It writes the offset of every record that it has processed, and a
-line that begins with `#` for what it noticed; without a step it ends when everything below `end` is committed.
+line that begins with `#` for each event that it noticed. Without a step it ends when everything below `end` is
+committed.
 """
 
 from __future__ import annotations

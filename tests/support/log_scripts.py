@@ -1,7 +1,7 @@
-"""Requests about topics and their logs, sent raw to a node of Kafka and to the embedded broker, and what they answer.
+"""Requests about topics and their logs, sent raw to a node of Kafka and to the embedded broker, and the answers.
 
-Transcripts of Kafka 4.3.1 are kept in tests/embedded/logs/golden.json; `python -m tests.support.log_scripts` writes it
-anew. Left out of transcripts: throttling, texts, ids, and where times count only how far they are from the present.
+Transcripts of Kafka 4.3.1 are kept in tests/embedded/logs/golden.json; `python -m tests.support.log_scripts` records
+them again. Left out: throttling, texts and ids. Times near the present are recorded as distances from it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RealBroker:
         return time.time_ns() // 1_000_000
 
     def send(self, request, version):
-        """The answer, or what happened instead of one."""
+        """Send a request. Returns the answer, or what happened instead."""
         if self._socket is None:
             self._socket = socket.create_connection(self._address)
         self._socket.settimeout(SILENT_SECONDS if getattr(request, "acks", 1) == 0 else LATE_SECONDS)
@@ -94,7 +94,7 @@ class RealBroker:
             return decode_response(type(request), version, stream.read(struct.unpack(">i", size)[0]))[1]
 
     def stored(self, topic, partition):
-        """The records of a partition. An answer ends with a segment."""
+        """The records of a partition. It may take several requests: an answer ends with a segment."""
         found, offset = b"", 0
         while records := self._fetch(topic, partition, offset).records:
             found += records
@@ -150,7 +150,7 @@ class NoGroups:
 
 
 class PureBroker:
-    """The rooms of the machine that keep topics and logs. It is the peer of its requests too."""
+    """The parts of the machine that keep topics and logs. It is also the peer of its requests."""
 
     def __init__(self, now_ms=1_800_000_000_000, properties=None, max_bytes=1 << 28, nodes=None, node_id=1):
         self.now_ms, self.node_id, self.is_closed = now_ms, node_id, False
@@ -199,7 +199,7 @@ class PureBroker:
 
 
 class Talk:
-    """Sends a script's requests and writes down the answers. Topics get a suffix, so that runs do not meet."""
+    """Sends a script's requests and records the answers. Topics get a suffix, so that runs do not interfere."""
 
     def __init__(self, broker, suffix):
         self.broker = broker
@@ -215,7 +215,7 @@ class Talk:
         return None if name is None else name.removesuffix(self._end)
 
     def _near(self, instant_ms):
-        """An instant: as it is, as its distance from the script's beginning, or `now`."""
+        """An instant in a comparable form: unchanged, as its distance from the script's beginning, or `now`."""
         distance_ms = instant_ms - self.now_ms
         if abs(distance_ms) > NEAR_MS:
             return instant_ms if abs(instant_ms) < NEAR_MS else "far"
@@ -266,7 +266,7 @@ class Talk:
 
     def producer_id(self, why, version=5, **fields):
         request = InitProducerIdRequest(**{"transactional_id": None, **fields})
-        # A new node has no ids yet: it asks the controller for them when the first one is wanted.
+        # A new node has no ids yet: it asks the controller for some when the first one is needed.
         while (answer := self.broker.send(request, version)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             pass
         self.said("producer id", why, ErrorCode(answer.error_code).name, answer.producer_id >= 0, answer.producer_epoch)
@@ -445,7 +445,7 @@ def damaged_records(talk):
         talk.produce(f"codec {codec}", packed)
         talk.produce(f"codec {codec}, version 6", packed, version=6)
         if codec > 2:
-            # What Java says of damaged gzip and snappy depends on where the damage is.
+            # Java's error for damaged gzip and snappy depends on where the damage is.
             talk.produce(f"codec {codec}, damaged", patched(packed, ">B", len(packed) - 10, packed[-10] ^ 0xFF))
         for count in (4, 6):
             other = patched(patched(packed, ">i", LAST_DELTA, count - 1), ">i", COUNT, count)
@@ -694,7 +694,7 @@ def deleted_records(talk):
             talk.produce("filled", build(some(at_ms=talk.now_ms - 1_000)), topic)
     for offset in (0, 4, 2, 5, 10, -2, 9, -1):
         talk.delete_records(("plain", 0, offset))
-        # A refused batch's answer tells the log's start.
+        # The answer to a refused batch has the log's start offset.
         talk.produce("refused", build(some(1, 1 << 60)))
     talk.delete_records(("plain", 1, 0), ("plain", 2, 0), ("none", 0, 0), ("compacted", 0, 1), ("both", 0, 1))
     talk.delete_records(("plain", 1, -1), version=0)
@@ -756,7 +756,7 @@ def golden():
 
 
 def record():
-    """Write Kafka's transcripts anew."""
+    """Record Kafka's transcripts again."""
     from aiogroup.devkafka import Cluster
 
     found = {}

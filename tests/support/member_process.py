@@ -1,4 +1,4 @@
-"""A member as a process of its own, to be killed: it appends one JSON line per thing that happened to a file."""
+"""A member as a process of its own, to be killed. It appends a JSON line for each event to a file."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class MemberProcess:
             self.process = Forked("tests.support.member_process", json.dumps(options), stdout=errors, stderr=errors)
 
     def kill(self):
-        """SIGKILL: nothing more is written, committed or said to the group."""
+        """SIGKILL: the process writes, commits and sends nothing more."""
         self.process.kill()
         self.process.wait()
 
     @property
     def takes_signals(self):
-        """Python is up and SIGTERM will be handled."""
+        """Whether Python is up and handles SIGTERM."""
         return bool(self.lines())
 
     def stop(self):
@@ -67,7 +67,7 @@ class MemberProcess:
         return self.process.poll() is None
 
     def lines(self):
-        """What it wrote; a line cut off by SIGKILL did not happen."""
+        """The lines that it wrote. A line that SIGKILL cut off is ignored."""
         return [json.loads(line) for line in self.path.read_bytes().split(b"\n")[:-1]]
 
     def assigned(self):
@@ -84,7 +84,7 @@ class MemberProcess:
 
 @asynccontextmanager
 async def spawned(path, cluster, group, topic, **settings):
-    """A member process, killed in the end if it still lives."""
+    """A member process, which is killed at the end if it still lives."""
     process = MemberProcess(path, cluster, group, topic, **settings)
     try:
         yield process

@@ -29,7 +29,7 @@ scripts = st.tuples(st.sampled_from((-1, 0, 5)), st.lists(steps, max_size=40))
 
 
 def random_script(seed):
-    """The same without hypothesis, which takes a second to begin."""
+    """A random script without hypothesis, whose import takes a second."""
     dice = random.Random(seed)
 
     def step():
@@ -54,7 +54,7 @@ def random_script(seed):
 
 
 def differences(max_idle_ms, script, modules=(merge, merging)):
-    """Where the merge and the brute force part, `None` if they do not."""
+    """The first difference between the merge and the brute force, `None` if there is none."""
     world, oracle = World(PARTITIONS, max_idle_ms, per_turn=4, modules=modules), Oracle(PARTITIONS, max_idle_ms)
     for at, step in enumerate(script):
         told = _do(world, oracle, step)

@@ -1,4 +1,4 @@
-"""A merge over partitions whose log is a list of times, and the same by brute force, record by record."""
+"""A merge over partitions whose logs are lists of times, and a brute-force version of it, record by record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def always():
 
 
 class World:
-    """The real thing: partitions 0, 1, ... of one topic, fetched when the test says so.
+    """The real merge: partitions 0, 1, ... of one topic, fetched when the test says so.
 
     `merge` and `merging` are the modules that decide; a test may give others.
     """
@@ -66,7 +66,7 @@ class World:
         self.logs[number] += times
 
     def fetch(self, number, count=None):
-        """An answer with so many records, all that there are by default."""
+        """A fetch answer with `count` records, by default all."""
         partition, log = self[number], self.logs[number]
         first = partition.target.offset
         upto = len(log) if count is None else min(len(log), first + count)
@@ -83,10 +83,10 @@ class World:
         self.produce(number, *times)
         self.fetch(number)
 
-    # What it gives.
+    # The results.
 
     def ask(self, count=None):
-        """The next records, at most so many, until it waits."""
+        """The next records, at most `count`, until the merge waits."""
         given = []
         while count is None or len(given) < count:
             record = self.merging.cursor.take()
@@ -106,7 +106,7 @@ class World:
         return [(record.partition, record.offset) for record in self.ask(count)]
 
     def states(self):
-        """What it waits for, by number."""
+        """The state of each partition, by number."""
         return {name.partition: str(each.state) for name, each in self.rule.waiting_for.items()}
 
     def positions(self):
@@ -119,7 +119,7 @@ class World:
 
 
 class Oracle:
-    """The rules of KIP-695 as they stand in words, by brute force: every record is chosen by itself."""
+    """The rules of KIP-695 to the letter, by brute force: every record is chosen separately."""
 
     def __init__(self, count, max_idle_ms):
         self.now_ms = 0
@@ -162,7 +162,7 @@ class Oracle:
     def ask(self, count):
         given = []
         while len(given) < count:
-            self.in_hand = None  # asking for more says that it is processed
+            self.in_hand = None  # asking for more means that it is processed
             chosen = self._choose()
             if chosen is None:
                 break

@@ -9,12 +9,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 120
-# On a build server pytest prints each message once more, in its summary: what it prints would depend on where it runs.
+# With these variables pytest repeats each message in its summary, so the output would depend on where it runs.
 SAYS_BUILD_SERVER = ("CI", "BUILD_NUMBER")
 
 
 def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """pytest in a folder whose modules it can import, with aiogroup's plug-in and no other but those that are named."""
+    """Run pytest in a folder whose modules it can import, with aiogroup's plug-in and the named ones only."""
     environment = {name: value for name, value in os.environ.items() if name not in SAYS_BUILD_SERVER}
     environment |= {"PYTHONPATH": f"{ROOT}:{folder}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(

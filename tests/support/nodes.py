@@ -1,4 +1,4 @@
-"""What tests that end nodes of a cluster share: who coordinates, records all the time, and bringing nodes back."""
+"""Shared by tests that end nodes of a cluster: finding the coordinator, constant load, and bringing nodes back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bring_back(cluster):
 
 
 async def coordinator_of(cluster):
-    """The node that coordinates all groups: that which leads the only partition of the offsets' topic."""
+    """The node that coordinates all groups: the leader of the only partition of the offsets topic."""
     live = [f"127.0.0.1:{node.port}" for node in cluster.nodes if node.is_running and not node.is_paused]
     admin = AIOKafkaAdminClient(bootstrap_servers=live)
     await admin.start()
@@ -33,7 +33,7 @@ async def coordinator_of(cluster):
 
 
 class Acknowledged(set):
-    """(partition, offset)s, and of each partition the last offset and when it came (`time.time`)."""
+    """A set of (partition, offset), with the last offset of each partition and the time when it came (`time.time`)."""
 
     def __init__(self):
         super().__init__()
@@ -46,9 +46,9 @@ class Acknowledged(set):
 
 @asynccontextmanager
 async def load(cluster, topic, partitions_count):
-    """Fifty records a second, one to each partition at a time, so that few requests carry them.
+    """Produce fifty records a second, one to each partition at a time, so that few requests carry them.
 
-    Gives what was acknowledged (by two in-sync replicas), `Acknowledged`.
+    Yields the records that two in-sync replicas have acknowledged, as `Acknowledged`.
     """
     acknowledged = Acknowledged()
 
@@ -75,4 +75,4 @@ async def load(cluster, topic, partitions_count):
         await asyncio.wait({sending})
         await producer.stop()
         if not sending.cancelled():
-            sending.result()  # what ended it too soon
+            sending.result()  # raises the error that ended it too soon

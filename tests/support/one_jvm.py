@@ -1,4 +1,4 @@
-"""Kafka's tools one after the other in one JVM: each ends without the second of CPU that a JVM takes to start.
+"""Runs Kafka's tools one after the other in one JVM, which saves the second of CPU that each start of a JVM takes.
 
 They are called by py4j, which comes with PySpark.
 """
@@ -26,9 +26,9 @@ PACKAGE = "org.apache.kafka.common.utils"
 
 
 class OneJvm:
-    """Runs the `main` of a tool; what would end a JVM of its own ends the tool alone.
+    """Runs the `main` of a tool. An exit of the JVM is turned into the end of the tool.
 
-    The verifiable clients are not among them: they print their last lines when their JVM ends.
+    The verifiable clients cannot be run: they print their last lines when their JVM ends.
     """
 
     def __init__(self, gateway: JavaGateway) -> None:
@@ -37,7 +37,7 @@ class OneJvm:
         self._running: str | None = None
         self._codes: list[int] = []
         self._hooks: list[Any] = []
-        # These streams stay for good: Scala and the loggers keep those that they find first.
+        # These streams are never replaced: Scala and the loggers keep the first ones that they find.
         self._streams = [self._java.io.ByteArrayOutputStream() for _ in range(2)]
         output, errors = (self._java.io.PrintStream(each, True) for each in self._streams)
         self._java.lang.System.setOut(output)
@@ -61,7 +61,7 @@ class OneJvm:
                 self._codes.append(1)
             while self._hooks:
                 self._hooks.pop().run()
-            # `main` goes on where it would have ended a JVM of its own: the first code is the one that counts.
+            # `main` goes on after an exit that would have ended its own JVM: so the first code counts.
             code = next(iter(self._codes), 0)
             self._codes.clear()
             output, errors = (each.toString() for each in self._streams)
@@ -102,14 +102,15 @@ def one_jvm() -> Iterator[OneJvm]:
 def _command() -> list[str]:
     java, classpath = jars.java(), jars.classpath()
     py4j = Path(sys.prefix, "share", "py4j", f"py4j{version('py4j')}.jar")
-    options = jvm.quick(java, classpath, "tools")  # whose cache holds the classes of Kafka's jars, which come first
+    # Kafka's jars come first in the path: the cache for tools holds their classes
+    options = jvm.quick(java, classpath, "tools")
     command = jvm.run(java, os.pathsep.join((classpath, str(py4j))), "256m", *options)
     # The JVM ends when its standard input is closed, and so when this process ends, however it ends.
     return [*command, "py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0"]
 
 
 class _Procedure:
-    """What Kafka calls in place of ending the JVM."""
+    """Called by Kafka in place of ending the JVM."""
 
     def __init__(self, codes: list[int]) -> None:
         self._codes = codes
@@ -122,7 +123,7 @@ class _Procedure:
 
 
 class _ShutdownHookAdder:
-    """Keeps what is to be done when the JVM ends."""
+    """Keeps the hooks that Kafka would run when the JVM ends."""
 
     def __init__(self, hooks: list[Any]) -> None:
         self._hooks = hooks

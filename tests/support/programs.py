@@ -31,7 +31,8 @@ class Running:
         with log.open("wb") as file:
             self.process = subprocess.Popen(
                 [sys.executable, *command],
-                cwd=ROOT if "examples.demo" in command else log.parent,  # all but the demo run from anywhere
+                # all programs except the demo run from any folder
+                cwd=ROOT if "examples.demo" in command else log.parent,
                 env={**os.environ, **settings, **variables},
                 stdout=file,
                 stderr=file,
@@ -43,7 +44,7 @@ class Running:
         return self.log.read_text()
 
     async def says(self, pattern: str, times: int = 1) -> str:
-        """Wait until the output has the pattern so many times; its last group, or all of it."""
+        """Wait until the output has the pattern `times` times. Returns the last match's last group, or all of it."""
         until = time.monotonic() + LIMIT_S
         while len(found := re.findall(pattern, self.output)) < times:
             assert self.process.poll() is None, self.output
@@ -56,7 +57,7 @@ class Running:
         return await asyncio.to_thread(self.process.wait, within_s)
 
     def close(self) -> None:
-        """End it and what it has started, as the workers of a server."""
+        """End the program and its children, such as the workers of a server."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -1,4 +1,4 @@
-"""How late the event loop was: what a busy machine adds to every wait, and no bound of the library's can keep."""
+"""How late the event loop was: a busy machine adds this to every wait, and no bound in the library can prevent it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ STEP_S = 0.05
 
 
 class Lateness:
-    """`ms` is how late the loop was so far, all in all: also before `watch` ran for the first time, and just now."""
+    """`ms` is the loop's total lateness so far, including the time before `watch` first ran, and the present moment."""
 
     def __init__(self):
         self._loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ async def lateness():
 
 
 async def timed(work):
-    """The result, how many milliseconds it took, and by how many of them the loop was late."""
+    """The result, how many milliseconds it took, and how many of these the loop was late."""
     loop = asyncio.get_running_loop()
     async with lateness() as late:
         began_at = loop.time()

@@ -1,4 +1,4 @@
-"""What the tests of reading share: fill a topic and read it."""
+"""Shared by tests of reading: fill a topic and read it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ async def producing(servers: str, **settings: Any) -> AsyncIterator[AIOKafkaProd
 
 
 async def fill(servers: str, tp: TopicPartition, values: Iterable[bytes | None], **settings: Any) -> int:
-    """Write the values in order; the offset behind the last."""
+    """Write the values in order. Returns the offset after the last one."""
     async with producing(servers, **settings) as producer:
         sent = [await producer.send(tp.topic, value, partition=tp.partition) for value in values]
         return (await asyncio.gather(*sent))[-1].offset + 1 if sent else 0
 
 
 async def read(consumer: Consumer, count: int, within_s: float = 20) -> list[Record]:
-    """Exactly `count` records; more would fail the test, fewer time out with what came."""
+    """Read exactly `count` records. More fail the test; fewer end in a time-out that shows what came."""
     records: list[Record] = []
     try:
         async with asyncio.timeout(within_s):

@@ -1,4 +1,4 @@
-"""The rooms of the embedded broker that read, with a cluster around them: requests in, answers out, time by hand."""
+"""The parts of the embedded broker that read, with a cluster around them: requests in, answers out, time by hand."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Peer:
 
 @dataclass
 class ReadingMachine:
-    """Topics of one partition on every node, node 0 leading, unless a test says otherwise."""
+    """By default, topics have one partition on every node, led by node 0."""
 
     properties: dict[str, str] = field(default_factory=dict)
     racks: tuple[str | None, ...] = (None, None, None)
@@ -103,7 +103,7 @@ class ReadingMachine:
         return len(batch)
 
     def send(self, request, version=None, node_id=0, peer=None) -> Exchange:
-        """Give a request to a node as its bytes would come; its answer is there now, or comes later."""
+        """Give a request to a node, decoded from its bytes. The answer comes at once, or later."""
         self.count += 1
         version = request.MAX_VERSION if version is None else version
         header, read = decode_request(encode_request(request, version, self.count, "reader"))
@@ -143,7 +143,7 @@ def want(partition, offset=0, max_bytes=1 << 20, topic_id=None, **fields):
 
 
 def answer_of(exchange):
-    """The answer, after it was bytes."""
+    """The answer, encoded and decoded again."""
     assert exchange.answered_at_ms is not None, "it waits"
     header: RequestHeader = exchange.header
     kind = type(exchange.request)

@@ -38,11 +38,11 @@ from tests.support.reading_machine import ReadingMachine
 
 START_MS = 1_700_000_000_000
 FOR_EVER = CreatableTopicConfig("retention.ms", "-1")
-"""Records of that time are old: a real node would delete them, and looks every five minutes."""
+"""The scripts' records have old timestamps. A real node would delete them at its check every five minutes."""
 NO_ID = UUID(int=0)
 STRANGER = UUID(int=0xABC)
 WAIT_MS = 2_000
-"""Longer than an answer takes that does not wait, on a busy machine too."""
+"""More than an answer takes that does not wait, even on a busy machine."""
 
 
 class RealReader:
@@ -76,7 +76,7 @@ class RealReader:
         self._until(
             lambda: self.send(CreateTopicsRequest(topics=(asked,), timeout_ms=10_000), 7).topics[0].error_code == 0
         )
-        # Metadata names a leader a moment before that one has the log.
+        # Metadata names a leader a moment before the leader has the log.
         self._until(lambda: self._id(topic) and all(self._is_led(topic, index) for index in range(partitions)))
         return self._id(topic)
 
@@ -111,7 +111,7 @@ class RealReader:
 
 
 class PureReader:
-    """The machine's rooms that read."""
+    """The parts of the machine that read."""
 
     def __init__(self, **settings):
         self.machine = ReadingMachine(**settings)
@@ -138,7 +138,7 @@ class PureReader:
 
 
 class Script:
-    """Plays against one of them, and writes down what was answered, with the same names for the same things."""
+    """Plays a script against one of them, and records the answers, with the same names for the same things."""
 
     def __init__(self, reader):
         self.reader = reader
@@ -177,7 +177,7 @@ class Script:
         return FetchTopic(self.reader.name(topic), topic_id, (FetchPartition(index, fetch_offset=offset, **more),))
 
     def _id(self, topic):
-        """The id of a topic; `name@0`: of the first of that name."""
+        """The id of a topic. `name@0` means the first topic of that name."""
         name, _, number = topic.partition("@")
         return self._ids[name][int(number or -1)] if name in self._ids else STRANGER
 

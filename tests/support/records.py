@@ -17,7 +17,7 @@ def tp(number, topic="orders"):
 
 
 def fetched(partition, count, base=0, *, data=b"", acknowledge=lambda record: None, **settings):
-    """What a fetch answer with `count` records from `base` on becomes; `data` follows them."""
+    """The decoder of a fetch answer with `count` records from `base` on, followed by `data`."""
     sent = wire_batches.built(count, base, value=b"v") if count else b""
     return PartitionDecoder(partition.tp, sent + data, base, (), DecodeSettings(**settings), acknowledge)
 
@@ -36,7 +36,7 @@ def offsets(records):
 
 
 def rest(delivery):
-    """What the cursor gives without another request."""
+    """The records that the cursor has without another request."""
     return list(iter(delivery.cursor.take, None))
 
 

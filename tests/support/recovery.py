@@ -1,4 +1,4 @@
-"""What the tests of recovery on real Kafka share: a group that was left behind, and records by lane."""
+"""Shared by tests of recovery on real Kafka: a group that was left behind, and records by lane."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ def lanes_of(records):
 
 
 async def leave_at(place, committed, end):
-    """A fresh log of so many records, whose values are their offsets; the group has committed less, and is gone."""
+    """Fill a fresh log with `end` records whose values are their offsets. The group has committed `committed`, and is
+    gone.
+    """
     await place.produce(range(end))
     async with place.consumer(**MANUAL) as consumer:
         await consumer.commit({place.tp(): committed})
 
 
 class Reading:
-    """What consumers were given: offsets by partition, and by lane; every record of a call counts as processed by the
-    next one."""
+    """The records that consumers were given: offsets by partition, and by lane. The records of a call count as
+    processed at the next call.
+    """
 
     def __init__(self):
         self.offsets = {}
@@ -54,7 +57,7 @@ class Reading:
 
 
 async def written(place, offset=None, metadata="", partition=0):
-    """What the group has committed, as (offset, metadata); with an offset that is committed first, by nobody's member.
+    """The group's commit as (offset, metadata). If `offset` is given, it is committed first, without a member.
 
     The group must have no members then.
     """
@@ -77,7 +80,7 @@ async def committed_with(place):
 
 
 async def pending_of(place, reading, **settings):
-    """Where a member begins now, and all that it then reads."""
+    """Where a member begins now, and everything that it then reads."""
     ears = Ears()
     async with place.consumer(**MODE, **settings, observers=[ears]) as consumer:
         ranges = consumer.lanes()[place.tp()].ranges

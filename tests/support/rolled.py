@@ -1,7 +1,8 @@
-"""Begins processes that each serve a service, as forks of itself: what they import is imported once.
+"""Starts processes that each serve a service. They are forks of this process, so that imports happen only once.
 
-Each line that it reads begins a process, and is answered with the process's id and its port. Each process has the same
-loop twice, in a group each: under `/assigned` with one policy, under `/flowing` with the other and no patience.
+Each line on its standard input starts a process, and is answered with the process's id and port. Each process runs the
+same loop twice, in two groups: under `/assigned` with one policy, under `/flowing` with the other (with
+`unready_after_ms=0`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def serve(bound: socket.socket) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that a process that has ended is gone
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that ended processes leave no zombies
     for _ in sys.stdin:
         with socket.socket() as bound:  # it refuses connections until the process serves
             bound.bind(("127.0.0.1", 0))

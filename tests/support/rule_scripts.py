@@ -18,11 +18,13 @@ from tests.support.kafka import QUICK, Ears, eventually
 __all__ = ["SCRIPTS", "played"]
 
 BY_TIME = (events.HeartbeatSent, events.HeartbeatAcknowledged, events.EventLoopBlocked)
-"""What comes when the time is there, and on a busy machine at other times: no rule of a broker makes it."""
+"""Events that depend on the clock, and come at other times on a busy machine. No rule of a broker causes them."""
 IMPATIENT_MS = 1_000
-"""The request time-out of scripts in which an answer never comes; in others it may take long on a busy machine."""
+"""The request time-out for scripts in which an answer never comes. Others allow more time, for a busy machine."""
 QUICK_BEAT_MS, SLOW_BEAT_MS = 100, 1_500
-"""A script about commits is over before the second: a heartbeat under way would be cut off with them, or not."""
+"""Heartbeat intervals. A script about commits uses the slow one and ends before the first heartbeat: otherwise it would
+be left to chance whether a heartbeat is cut off with the commits.
+"""
 
 
 class Stage:
@@ -37,7 +39,7 @@ class Stage:
         self.consumer = Consumer(topic, bootstrap_servers=servers, group_id=group, observers=[self.ears], **given)
 
     async def produce(self, *values: bytes) -> None:
-        """Past the rules."""
+        """Produce without passing the rules."""
         producer = AIOKafkaProducer(bootstrap_servers=self._plain_servers)
         await producer.start()
         for value in values:
@@ -53,7 +55,9 @@ class Stage:
         await eventually(lambda: len(self.ears.heard(kind)) >= count, within_s=20)
 
     async def is_over(self) -> None:
-        """The next heartbeat is answered, and what was lost and missed is told to have ended."""
+        """Wait until the next heartbeat is answered, and the ends of lost connections and missed heartbeats are
+        reported.
+        """
         await self.heard(events.FailingEnded, 2)
 
     async def used(self, rule: Any, count: int = 1) -> None:
@@ -200,8 +204,8 @@ SCRIPTS: dict[str, Callable[[Stage], Awaitable[None]]] = {
 async def played(
     rules: Any, servers: str, plain_servers: str, topic: str, group: str, script: Callable[[Stage], Awaitable[None]]
 ) -> list[str]:
-    """The events of a consumer from the end of its first rebalance on (a fresh cluster lets it wait before), without
-    times, ids and addresses.
+    """The events of a consumer from the end of its first rebalance on, without times, ids and addresses. Events before
+    it differ, because a fresh cluster makes a consumer wait.
     """
     is_about_commits = script in (a_commit_goes_to_the_wrong_coordinator, a_commit_is_cut_behind_the_broker)
     settings = {"heartbeat_interval_ms": SLOW_BEAT_MS if is_about_commits else QUICK_BEAT_MS}

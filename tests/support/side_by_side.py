@@ -1,6 +1,6 @@
 """`python -m tests.support.side_by_side COMMAND...` runs shell commands at the same time.
 
-What they print comes as if they ran one after the other. The exit code is 0 if that of each is.
+Their output is printed as if they ran one after the other. The exit code is 0 if all exit codes are 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 
 
 class Command:
-    """A running command. What it prints is kept until it is shown, and from then on passed on at once."""
+    """A running command. Its output is kept until `show`, and from then on passed on at once."""
 
     def __init__(self, line: str) -> None:
         self.line = line
@@ -35,7 +35,7 @@ class Command:
                         self._kept.append(piece)
 
     def show(self) -> int:
-        """Print it to its end; its exit code."""
+        """Print the output to its end. Returns the exit code."""
         with self._lock:
             if not self._is_shown:
                 _say(f"{self.line}\n".encode(), *self._kept)
@@ -53,7 +53,7 @@ def main(lines: list[str]) -> int:
     commands = [Command(line) for line in lines]
     try:
         failed = [each for each in commands if each.show() != 0]
-    except KeyboardInterrupt:  # which the commands have had, too
+    except KeyboardInterrupt:  # the commands got it, too
         for each in commands:
             each.show()
         return 130

@@ -10,11 +10,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _READ = []
-"""The sources of which something is kept."""
+"""The sources with cached results."""
 
 
 def kept(method):
-    """What it yields is found once: many rules look at the same trees."""
+    """Cache the results of a method, because many rules look at the same trees."""
     name = f"kept {method.__name__}"
 
     @wraps(method)
@@ -28,7 +28,7 @@ def kept(method):
 
 
 def forget():
-    """Let go of all trees: a million objects, at all of which Python's collector would look again and again."""
+    """Drop all trees. They are a million objects that Python's collector would visit again and again."""
     while _READ:
         source = _READ.pop()
         for name in [each for each in source.__dict__ if each not in ("path", "text")]:
@@ -36,7 +36,7 @@ def forget():
 
 
 def dotted(node):
-    """`a.b.c` as it is written; quicker than `ast.unparse` for what is nothing else."""
+    """The text of a dotted name; quicker than `ast.unparse`."""
     if isinstance(node, ast.Name):
         return node.id
     return f"{dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ast.unparse(node)
@@ -44,7 +44,7 @@ def dotted(node):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A file; its tree is made for whoever looks at it."""
+    """A file. Its tree is parsed when it is needed."""
 
     path: str
     text: str
@@ -65,7 +65,7 @@ class Source:
 
     @kept
     def imports(self):
-        """Every module that is imported, also for type checkers only, by its full name."""
+        """Every module that is imported, by its full name, including imports for type checkers only."""
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from (each.name for each in node.names)

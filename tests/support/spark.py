@@ -1,4 +1,4 @@
-"""What the tests of aiogroup.spark share: a session with the connector, a token in the group's commit, what is done."""
+"""Shared by tests of aiogroup.spark: a session with the connector, a token in the group's commit, and what is done."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def conf_of(java_options: str) -> dict[str, str]:
 
 
 def java_options() -> str:
-    """With Spark's classes from an archive: a session starts in half the time. Java checks that the archive fits, and
-    goes on without it otherwise; what it says of that would stand between the lines that tests compare.
+    """Java's options. Spark's classes come from an archive, so that a session starts in half the time. If the archive
+    does not fit, Java goes on without it; its message about that is silenced, since tests compare the output.
     """
     return f"{JAVA_OPTIONS} -XX:SharedArchiveFile={class_archive()} -Xshare:auto -Xlog:disable"
 
@@ -65,7 +65,7 @@ def conf() -> dict[str, str]:
 
 @cache
 def class_archive() -> Path:
-    """Spark's classes as Java has parsed and verified them (JEP 350), made once for each Java and PySpark."""
+    """The archive of Spark's classes, parsed and verified (JEP 350), made once for each version of Java and PySpark."""
     spark, home = find_spec("pyspark"), os.environ.get("JAVA_HOME")
     assert spark is not None
     assert spark.origin is not None
@@ -74,19 +74,20 @@ def class_archive() -> Path:
     parts = (java.resolve(), java.resolve().stat().st_mtime, jars_of_spark, jars_of_spark.stat().st_mtime)
     path = jars.cache_dir() / f"spark-{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}.jsa"
     with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two workers may come at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two workers may get here at once
         if not path.exists():
             draft = path.with_suffix(".draft")
             draft.unlink(missing_ok=True)
             command = [sys.executable, "-m", "tests.support.spark", str(draft)]
-            # Java has the other end of the pipe, too, and writes the archive after Python has ended.
+            # Java writes the archive after Python has ended. It holds the other end of the pipe too, so `run` waits for
+            # it.
             subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, timeout=TRAINING_S, check=True)
             draft.replace(path)
     return path
 
 
 def train(archive: str) -> None:
-    """Use Spark as tests do, and let its Java write the archive at its end."""
+    """Use Spark as tests do. Its Java writes the archive when it ends."""
     options = f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={archive} -Xlog:disable"
     session = make_session("local[2]", jars=jars.spark_jars(), conf=conf_of(options))
     with tempfile.TemporaryDirectory() as folder:
@@ -113,12 +114,12 @@ def start_spark(master: str = "local[2]"):
 
 
 def start_spark_with_tables(lake: Path):
-    """With Delta and Iceberg. Iceberg's catalog `lake` has its tables in this folder."""
+    """Start a session with Delta and Iceberg. Iceberg's catalog `lake` has its tables in this folder."""
     tables = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
         "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "1",  # 50 tasks for each look at a table of some rows
+        "spark.databricks.delta.snapshotPartitions": "1",  # the default is 50 tasks for each read of a small table
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",
         "spark.sql.catalog.lake.warehouse": str(lake),
@@ -129,7 +130,7 @@ def start_spark_with_tables(lake: Path):
 
 
 async def place_of(place: Place, partition: int = 0) -> LogId:
-    """What a token of this partition is bound to."""
+    """The `LogId` to which a token of this partition is bound."""
     async with Link(ConsumerConfig(bootstrap_servers=place.cluster.bootstrap_servers)) as link:
         cluster = await link.fetch_metadata([place.topic])
     return LogId(cluster.cluster_id or "", place.topic, cluster.topics[place.topic].topic_id, partition)
@@ -145,7 +146,7 @@ async def leave_behind(
     read_committed: bool = False,
     handed_off: bool = True,
 ) -> str:
-    """Commit for the group what a service commits that leaves these ranges to jobs; the id of its tokens."""
+    """Commit for the group what a service does that leaves these ranges to jobs. Returns the id of its tokens."""
     mark = second_group_mark(second_group or f"{place.group}.catchup")
     token_id = id or make_id(os.urandom(8))
     entries = {}
@@ -160,7 +161,7 @@ async def leave_behind(
 
 
 async def members_of(place: Place) -> tuple[GroupMember, ...]:
-    """Of the second commit log's group, which a driver's join makes."""
+    """The members of the second commit log's group, which the join of a driver creates."""
     try:
         return await list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)
     except GroupNotFoundError:
@@ -189,7 +190,7 @@ def access(place: Place) -> dict[str, object]:
 
 
 def run(coroutine):
-    """A coroutine, from a test that is no coroutine itself: Spark's calls block."""
+    """Run a coroutine from a test that is not a coroutine, since Spark's calls block."""
     return asyncio.run(coroutine)
 
 

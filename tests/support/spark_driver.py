@@ -1,9 +1,9 @@
-"""A driver as a process of its own, which a test kills or freezes: it says where it stands, and ends itself there.
+"""A driver as a process of its own, which kills or freezes itself at a named step.
 
 python -m tests.support.spark_driver BOOTSTRAP GROUP TOPIC PATH STEP [KEEP]
 
-With the steps "executor" and "isolating: executor" it is an executor that ends, once, after a shuffle of which it had a
-part. The steps of "isolating" are those after a round has failed at `BAD`, one record of partition 1.
+With the steps "executor" and "isolating: executor" an executor ends once, after a shuffle in which it took part. The
+"isolating" steps come after a round has failed at `BAD`, one record of partition 1.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SESSION_MS = 3_000
 SLICE = 40
 BAD = "partition = 1 AND offset = 15"
 ATTEMPTS = {"isolating: failed": 2, "isolating: between halves": 5}
-"""Of these steps the call of `process` that is the last. The first is the round, and the others are partition 0,
-partition 1, its first half, its second half.
+"""For these steps, the number of the last call of `process`. The first call is the round; then come partition 0,
+partition 1, its first half, and its second half.
 """
 RESULTS = {"committed": 1, "isolating: committed": 1, "isolating: half committed": 2}
-"""Of these steps the commit that is the last."""
+"""For these steps, the number of the last commit."""
 
 
 def end() -> None:
@@ -49,7 +49,7 @@ def end_executor_once(flag: str):
 
 
 def charge(frame) -> None:
-    """What cannot do with one record."""
+    """Raise an error for one record."""
     if frame.where(BAD).count():
         raise ValueError(f"no good: {BAD}")
 
@@ -69,7 +69,7 @@ def main(bootstrap: str, group: str, topic: str, path: str, step: str, keep: str
         return numbers
 
     async def committing(self, entries, numbers):
-        # Before anything is written a commit only says that the driver is at work.
+        # Before anything is written, a commit says only that the driver is at work.
         is_result = bool(written)
         written.clear()
         reach(*["committing"] * is_result)

@@ -1,4 +1,5 @@
-"""A client of Spark Connect in a process of its own, which drains as it is told: a process has one kind of session.
+"""A client of Spark Connect that runs drains. It has a process of its own, because a process can have only one kind of
+session.
 
 python -m tests.support.spark_remote REMOTE
 
@@ -41,7 +42,7 @@ def nothing(frame):
 
 
 def several(frame):
-    """A part, everything, and a part again."""
+    """Read a part, then everything, then a part again."""
     frame.limit(1).collect()
     collect(frame)
     frame.first()
@@ -49,7 +50,7 @@ def several(frame):
 
 
 def failing(frame):
-    """An action that reads everything, and fails."""
+    """Run an action that reads everything, and fails."""
     with contextlib.suppress(Exception):
         frame.selectExpr("max(offset) AS most").selectExpr("assert_true(most < 0)").collect()
 
@@ -88,7 +89,7 @@ def explained(frame):
 
 
 def twice(frame):
-    """To two places, with a union of the frame with itself."""
+    """Write to two places, and union the frame with itself."""
     collect(frame)
     said["union"] = frame.where("offset < 20").unionByName(frame.where("offset >= 20")).count()
 

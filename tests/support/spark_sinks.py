@@ -3,7 +3,7 @@ when Java starts.
 
 python -m tests.support.spark_sinks BOOTSTRAP FOLDER GROUP,TOPIC,CASE...
 
-prints for each case a line of JSON: what each table holds in the end, by its kind, and what the case says.
+prints a line of JSON for each case: the final contents of each table, by kind, and the result of the case.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PAGE = Path(__file__).parents[2] / "docs/how-to-spark-tables.md"
 
 
 class KilledError(Exception):
-    """The job has ended, after the commit of the table and before ours."""
+    """Stands for the end of the job between the table's commit and the job's own."""
 
 
 class Case:
@@ -88,7 +88,7 @@ class Case:
         )
 
     def take(self, kind: str, *pairs: tuple[int, int], group: str = "billing", topic_id: int = 1) -> None:
-        """Without Kafka: `to_table` is given these offsets of partition 0."""
+        """Give `to_table` these offsets of partition 0, without Kafka."""
         ranges = (self.spark.range(start, end, 1, 1) for start, end in pairs)
         frame = reduce(lambda one, other: one.union(other), ranges).selectExpr(
             f"'{self.topic}' AS topic", "0 AS partition", "id AS offset", "X'' AS value"
@@ -99,7 +99,7 @@ class Case:
 
 @contextmanager
 def appending(kind: str, instead: Callable[..., None]) -> Iterator[None]:
-    """`instead` has the table's own method first, then what that is given."""
+    """Replace the table's append by `instead`, which is called with the original method and its arguments."""
     of_kind = {"delta": tables.DeltaTable, "iceberg": tables.IcebergTable}[kind]
     append = of_kind.append
     of_kind.append = partialmethod(_called, instead, append)
@@ -114,7 +114,7 @@ def _called(table: Any, instead: Callable[..., None], append: Callable[..., None
 
 
 def killed_thrice(case: Case) -> dict[str, Any]:
-    """Each time cut in another way."""
+    """The job is killed three times, each time with differently cut slices."""
 
     def process(frame: Any) -> None:
         case.write(frame)
@@ -138,7 +138,7 @@ def killed_between_tables(case: Case) -> dict[str, Any]:
 
 
 def isolated(case: Case) -> dict[str, Any]:
-    """What fails after it was written is repeated in halves, and once more by the next job."""
+    """A round that fails after it was written is repeated in halves, and again by the next job."""
 
     def process(frame: Any) -> None:
         case.write(frame)
@@ -171,7 +171,7 @@ def two_drivers(case: Case) -> dict[str, Any]:
 
 
 def overtaken(case: Case) -> dict[str, Any]:
-    """Between the look and the commit of a driver that has lost its claim another one writes: the same offsets, then
+    """A driver has lost its claim. Between its look and its commit another one writes: first the same offsets, then
     some of them.
     """
     told: list[str] = []
@@ -199,7 +199,7 @@ def overtaken(case: Case) -> dict[str, Any]:
 
 
 def lost_answers(case: Case) -> dict[str, Any]:
-    """The table has the commit, and the driver does not hear of it."""
+    """The table has the commit, but the driver does not get the answer."""
 
     def unheard(append: Callable[..., None], *given: Any) -> None:
         append(*given)
@@ -221,7 +221,7 @@ def lost_answers(case: Case) -> dict[str, Any]:
 
 
 def others(case: Case) -> dict[str, Any]:
-    """Another group, and a topic that was made anew, have records of their own."""
+    """Another group, and a topic that was created again, have separate records."""
     for kind in case.tables:
         case.take(kind, (0, 2))
         case.take(kind, (0, 3))
@@ -231,7 +231,7 @@ def others(case: Case) -> dict[str, Any]:
 
 
 def rolled_back(case: Case) -> dict[str, Any]:
-    """What was undone is taken again, by the same commit as before."""
+    """Records that were rolled back are written again, with the same commit as before."""
     delta, iceberg = case.tables["delta"], case.tables["iceberg"]
     for kind in case.tables:
         case.take(kind, (0, 2))
@@ -247,7 +247,7 @@ def rolled_back(case: Case) -> dict[str, Any]:
 
 
 def replaced(case: Case) -> dict[str, Any]:
-    """Tables that were made anew, while the sink was in use, hold nothing."""
+    """Tables that are replaced while the sink is in use hold nothing."""
     sinks = {kind: to_table(table) for kind, table in case.tables.items()}
     frame = case.spark.createDataFrame([(case.topic, 0, offset, b"") for offset in range(3)], SCHEMA)
     for kind, table in case.tables.items():
@@ -308,7 +308,7 @@ def merged_without_keep(case: Case) -> dict[str, Any]:
 
 
 def page(case: Case) -> dict[str, Any]:
-    """What docs/how-to-spark-tables.md says. It has two tables of its own."""
+    """Run the examples of docs/how-to-spark-tables.md, which has two tables of its own."""
     text = PAGE.read_text()
     (create,), (code,) = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("sql", "python"))
     case.spark.sql("CREATE DATABASE lake.shop")
@@ -331,7 +331,7 @@ def by_command(case: Case) -> dict[str, Any]:
 
 
 def killed(case: Case, slice_records: int) -> None:
-    """The end of this process, where `KilledError` is for others."""
+    """Kill this process, where other cases raise `KilledError`."""
 
     def process(frame: Any) -> None:
         case.write(frame)
@@ -353,7 +353,7 @@ ONLY = {
     "isolated": "iceberg", "kept": "delta", "two_drivers": "iceberg", "merged_without_keep": "iceberg",
     "page": "iceberg", "by_command": "iceberg",
 }  # fmt: skip
-"""Cases with one table, so that they are over sooner."""
+"""Cases with only one table, to save time."""
 
 
 def main(bootstrap: str, folder: str, *given: str) -> None:

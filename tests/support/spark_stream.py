@@ -1,4 +1,4 @@
-"""Streams of the tests, and a driver of one as a process of its own, which ends itself at a step.
+"""Streams for tests, and a stream's driver as a process of its own, which kills itself at a step.
 
 python -m tests.support.spark_stream OPTIONS CHECKPOINT PATH STEP
 """
@@ -40,7 +40,7 @@ def write_to(path: Path):
 
 
 def written(path: Path) -> dict[int, list[list[tuple[int, int]]]]:
-    """What stands in the files: each time that a batch was written, by its id."""
+    """The contents of the files: by batch id, every writing of the batch."""
     return {
         int(each.name): [[tuple(row) for row in json.loads(line)] for line in each.read_text().splitlines()]
         for each in path.iterdir()
@@ -60,7 +60,7 @@ def main(options: str, checkpoint: str, path: str, step: str) -> None:
 
     query = start_stream(start_spark(), json.loads(options), checkpoint, process, {"availableNow": True})
     query.awaitTermination()
-    os.kill(os.getpid(), signal.SIGKILL)  # "ended": Spark has committed the batch, and nobody has marked it
+    os.kill(os.getpid(), signal.SIGKILL)  # "ended": Spark has committed the batch, but it is not marked as done
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ SCHEMA = "topic STRING, partition INT, offset BIGINT, value BINARY"
 
 
 def merge(frame, table: str, where: str = "true") -> None:
-    """Update and insert, as a job that is repeated must. `table` is as SQL names it."""
+    """Update and insert, so that a job can be repeated. `table` is the name in SQL."""
     frame.select(COLUMNS).createOrReplaceTempView("news")
     frame.sparkSession.sql(
         f"MERGE INTO {table} AS t USING (SELECT * FROM news WHERE {where}) AS s "

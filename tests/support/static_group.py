@@ -1,5 +1,5 @@
-"""Members of one group, by scripted requests: the clock is the test's, and everybody who lives acts at each instant
-that the test names, and every few seconds between.
+"""Members of one group, by scripted requests. The test moves the clock. All live processes act at each instant that the
+test names, and every few seconds in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REBALANCE_MS = 60_000
 
 
 def ms(instant):
-    """`0:14` is fourteen minutes; `0:24:59.999` has seconds."""
+    """An instant as milliseconds: `0:14` is fourteen minutes; `0:24:59.999` has seconds."""
     if isinstance(instant, int):
         return instant
     hours, minutes, seconds = re.fullmatch(r"(\d+):(\d\d)(?::(\d\d\.\d{3}))?", instant).groups()
@@ -51,11 +51,11 @@ class Scene(Observer):
         names = tuple(sorted(each.instance_id or "-" for each in group.members))
         self.generations.append((now_ms - self.began_ms, group.generation, names))
 
-    # What there is.
+    # Questions.
 
     @property
     def now_ms(self):
-        """Since the scene began."""
+        """The time since the scene began."""
         return self.machine.now_ms - self.began_ms
 
     @property
@@ -72,7 +72,7 @@ class Scene(Observer):
 
     @property
     def values(self):
-        """What the map's topic says of the group, from the first record to the last: decoded, or None."""
+        """The group's values in the map's topic, first to last: decoded, or None for a tombstone."""
         partition = self.cluster.topics.get("static_member_map").partitions[0]
         records = [each for batch in partition.log.batches() for each in records_of(batch)]
         return [each.value and json.loads(each.value) for each in records if each.key == GROUP.encode()]
@@ -89,12 +89,12 @@ class Scene(Observer):
         return made
 
     def begin(self):
-        """From now on the scene's clock counts from 0."""
+        """Let the scene's clock count from 0 from now on."""
         self.generations.clear()
         self.began_ms = self.machine.now_ms
 
     def at(self, instant):
-        """Let time pass until then; everybody acts, also whenever something happens by time."""
+        """Let time pass until `instant`. All processes act, also each time something happens by time."""
         until_ms = self.began_ms + ms(instant)
         assert until_ms >= self.machine.now_ms
         while self.machine.now_ms < until_ms:
@@ -106,7 +106,7 @@ class Scene(Observer):
         self.at(self.now_ms + duration_ms)
 
     def act(self):
-        """Everybody beats, and does what follows from it, until nothing moves any more."""
+        """Let all processes send heartbeats and act on the answers, until nothing changes any more."""
         moves = True
         while moves:
             moves = [each for each in self.processes if each.beat_if_member()]
@@ -114,7 +114,7 @@ class Scene(Observer):
                 moves = True
 
     def move(self, loading_ms=0):
-        """Another node coordinates the group."""
+        """Let another node coordinate the group."""
         to = self.node_id % len(self.cluster.nodes) + 1
         self.machine.do(lambda cluster, now_ms: cluster.coordinators.move(GROUP, to, loading_ms, now_ms))
         self.act()
@@ -124,7 +124,7 @@ class Scene(Observer):
         self.act()
 
     def of(self, *names, **settings):
-        """A stable group of these names; the first one leads."""
+        """Make a stable group of these names; the first one leads."""
         made = [self.process(name, **settings) for name in names]
         for each in made:
             each.join()
@@ -136,7 +136,7 @@ class Scene(Observer):
 
 
 class Process:
-    """One process of the application, with a name or without. It does what a client does, or what the test says."""
+    """One process of the application, with or without a name. It acts as a client does, or as the test says."""
 
     def __init__(
         self,
@@ -166,14 +166,14 @@ class Process:
         self._others = {}
         self._waits_for = None
 
-    # By the test.
+    # Called by the test.
 
     def die(self):
-        """It says nothing any more."""
+        """Let the process die: it sends nothing any more."""
         self.lives = False
 
     def again(self, name="", **settings):
-        """It is started again: it joins under its name, without an id."""
+        """Start the process again: it joins under its name, without an id."""
         self.die()
         former = {
             "registration_ms": self.registration_ms,
@@ -254,7 +254,7 @@ class Process:
         return self._client
 
     def _ask(self, request, version=None):
-        """On a connection where nothing waits."""
+        """Send a request on a connection where no request waits."""
         node_id = self.scene.node_id
         if node_id not in self._others:
             self._others[node_id] = self.scene.machine.client(node_id)
@@ -268,7 +268,7 @@ class Process:
     # As a client does.
 
     def beat_if_member(self):
-        """Whether the answer was one that makes it do something."""
+        """Send a heartbeat. Returns whether the answer calls for an action."""
         if not self.lives or self._waits_for is not None or self.generation < 0:
             return False
         code = self.beat()
@@ -279,7 +279,7 @@ class Process:
         return bool(code)
 
     def act(self):
-        """Take an answer that has come; whether there was one."""
+        """Take an answer that has come. Returns whether there was one."""
         if not self.lives or self._waits_for is None or not self._client.has_answer:
             return False
         asked, self._waits_for = self._waits_for, None

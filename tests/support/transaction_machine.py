@@ -42,7 +42,7 @@ class TransactionMachine(Machine):
         return RawProducer(self, name, node_id)
 
     def read(self, topic="t", partition=0, offset=0, *, is_committed=True, client=None, max_bytes=1 << 20):
-        """The values that a reader sees, as a client works them out, and the offset behind them."""
+        """The values that a reader sees, computed as a client does, and the offset after them."""
         asked = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
         topics = (FetchTopic(topic, partitions=(asked,)),)
         request = FetchRequest(isolation_level=int(is_committed), max_wait_ms=0, max_bytes=max_bytes, topics=topics)
@@ -58,7 +58,7 @@ class TransactionMachine(Machine):
 
 
 def seen(answer, offset):
-    """The values of an answer's records without those of aborted transactions, and the offset behind them."""
+    """The values of an answer's records, without aborted transactions, and the offset after them."""
     data, values = memoryview(bytes(answer.records or b"")), []
     aborted = sorted(answer.aborted_transactions or (), key=lambda each: each.first_offset)
     hidden = set()

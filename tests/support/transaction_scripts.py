@@ -1,8 +1,8 @@
-"""Transactions, requested raw from a node of Kafka and from the embedded broker's machine, and what they answer.
+"""Requests about transactions, sent raw to a node of Kafka and to the embedded broker's machine, and the answers.
 
 Transcripts of Kafka 4.3.1 are kept in tests/embedded/transactions/golden.json; `python -m
-tests.support.transaction_scripts` writes it anew. Ids count by their first appearance; instants only say whether they
-are there.
+tests.support.transaction_scripts` records them again. Ids are numbered by their first appearance. Of instants only
+their presence is recorded.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ STRANGER = 1 << 40
 COMMITTED, UNCOMMITTED = 1, 0
 UPDATE_FEATURES, SAFE_DOWNGRADE = 57, 2
 AGAIN = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
-"""What Kafka answers while it ends a transaction, or begins its work."""
+"""Kafka's answers while a transaction is being ended, or while the coordinator starts."""
 
 
 class RealNode:
@@ -140,13 +140,13 @@ class PureNode:
 
 
 class Producer:
-    """A transactional producer as it knows itself."""
+    """A transactional producer's own state."""
 
     def __init__(self, transactional_id, producer_id=-1, epoch=-1):
         self.transactional_id, self.producer_id, self.epoch = transactional_id, producer_id, epoch
 
     def but(self, **changes):
-        """The same with something wrong."""
+        """A copy with some wrong fields."""
         found = Producer(self.transactional_id, self.producer_id, self.epoch)
         for name, value in changes.items():
             setattr(found, name, value)
@@ -154,7 +154,7 @@ class Producer:
 
 
 class Talk:
-    """Sends a script's requests and writes down the answers. All names get a suffix, so that runs do not meet."""
+    """Sends a script's requests and records the answers. All names get a suffix, so that runs do not interfere."""
 
     def __init__(self, node, suffix):
         self.node = node
@@ -184,7 +184,7 @@ class Talk:
         self.transcript.append(list(what))
 
     def _settled(self, request, version, code_of):
-        """The answer when no end of a transaction is under way any more."""
+        """The answer once no transaction is being ended any more."""
         found = []
         self._until(lambda: found.append(self.node.ask(request, version)) or code_of(found[-1]) not in AGAIN)
         return found[-1]
@@ -217,8 +217,10 @@ class Talk:
     def produce(
         self, why, who, sequence=0, topic="t", *, partition=0, count=1, version=11, is_transactional=True, names=True
     ):
-        """Produce a batch; `who` may be `None`, or several producers: a batch of each, in partitions from 0 on."""
-        self.node.pass_ms(2)  # no two batches of one instant
+        """Produce a batch. `who` may be `None`, or several producers: then each sends a batch, to the partitions from 0
+        on.
+        """
+        self.node.pass_ms(2)  # so that no two batches have the same instant
         data = []
         for place, each in enumerate(who if isinstance(who, tuple) else (who,)):
             fields = {}
@@ -257,7 +259,7 @@ class Talk:
         )
 
     def stored(self, topic="t", partition=0):
-        """The headers of all batches, and what the markers say."""
+        """The headers of all batches, and the contents of markers."""
         asked = FetchPartition(partition, fetch_offset=0, partition_max_bytes=1 << 20)
         topics = (FetchTopic(self.name(topic), partitions=(asked,)),)
         answer = self.node.ask(FetchRequest(max_wait_ms=0, max_bytes=1 << 20, topics=topics), 12)
@@ -296,7 +298,7 @@ class Talk:
     # Transactions.
 
     def init(self, why, name="x", *, version=5, timeout_ms=60_000, has=None, fences=False):
-        """A producer gets its id. `fences`: another one's transaction is under way."""
+        """Get a producer's id. `fences`: another producer's transaction is under way."""
         fields = {} if has is None else {"producer_id": has.producer_id, "producer_epoch": has.epoch}
         request = InitProducerIdRequest(self.name(name), timeout_ms, **fields)
         if fences:
@@ -347,7 +349,7 @@ class Talk:
         return self.node.ask(DescribeTransactionsRequest((transactional_id,)), 0).transaction_states[0]
 
     def await_abort(self, who):
-        """The transaction times out."""
+        """Wait until the transaction has timed out."""
         self._until(lambda: self._state(who.transactional_id) == "CompleteAbort")
 
     def describe(self, *names):
@@ -378,7 +380,7 @@ class Talk:
     # Groups.
 
     def join(self, group="g"):
-        """One member; its id and generation."""
+        """Join one member. Returns its id and generation."""
         protocols = (JoinGroupRequestProtocol("range", b""),)
         fields = {"protocol_type": "consumer", "session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000}
         member_id = ""
@@ -416,7 +418,7 @@ class Talk:
         self.said("commit in", why, offset, ErrorCode(code_of(answer)).name)
 
     def commit(self, offset, topic="t", *, group="g", partition=0):
-        """Commit an offset without a transaction, as nobody."""
+        """Commit an offset without a transaction and without a member."""
         asked = OffsetCommitRequestTopic(
             self.name(topic), partitions=(OffsetCommitRequestPartition(partition, offset),)
         )
@@ -424,7 +426,7 @@ class Talk:
         self.said("commit", offset, ErrorCode(answer.topics[0].partitions[0].error_code).name)
 
     def await_forgotten(self, topic, partition, group="g"):
-        """A deleted topic's offsets go a moment after it."""
+        """Wait until a deleted topic's offsets are forgotten, which happens a moment after the deletion."""
         topics = (OffsetFetchRequestTopic(self.name(topic), partition_indexes=(partition,)),)
         request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(self.name(group), topics=topics),))
         self._until(lambda: self.node.ask(request, 5).groups[0].topics[0].partitions[0].committed_offset < 0)
@@ -547,7 +549,7 @@ def fencing(talk):
 
 
 def zombies(talk):
-    """A fenced producer's batches do not hinder the one that took its place."""
+    """Batches of a fenced producer do not hinder its successor."""
     talk.create("t")
     old = talk.init("old")
     talk.add("old", old)
@@ -608,7 +610,7 @@ def reading(talk):
     talk.fetch(5)
     talk.delete_records("t", -1)
     talk.fetch(15)
-    talk.ends(marks=(-1, -2, 0))  # Kafka's segment still has the latest time, of a record that is deleted
+    talk.ends(marks=(-1, -2, 0))  # Kafka's segment still has the latest time of a deleted record
     talk.end("one", one)
     talk.end("third", third, False)
     talk.ends()
@@ -855,7 +857,7 @@ def of_kafka(script, cluster):
 
 
 def record():
-    """Write Kafka's transcripts anew."""
+    """Record Kafka's transcripts again."""
     with Cluster() as cluster:
         found = {script.__name__: of_kafka(script, cluster) for script in SCRIPTS}
     lines = [

@@ -14,7 +14,7 @@ from tests.support.brokers import EmbeddedCluster
 from tests.support.kafka import eventually
 
 TOPIC = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-"""With these settings a topic would rather lose records than be without a leader."""
+"""With these settings a topic loses records rather than being without a leader."""
 
 
 class Shaky:
@@ -35,16 +35,16 @@ class Shaky:
         self.follower = nodes[next(each for each in state.replicas if each != state.leader)]
 
     async def leave_follower_behind(self) -> None:
-        """It dies; what the leader takes from now on is the leader's alone."""
+        """Kill the follower: only the leader has the records that it takes from now on."""
         if isinstance(self.cluster, EmbeddedCluster):
             self._common_end = len(self.cluster.records(self.topic, 0))
         await asyncio.to_thread(self.follower.kill)
         await self._wait_for(lambda state: state.in_sync == (self.leader.node_id,))
 
     async def lose_leader(self) -> None:
-        """It dies too, and the follower comes back and leads with what it has."""
+        """Kill the leader too. The follower comes back and leads with the records that it has."""
         self.leader, self.follower = self.follower, self.leader
-        if isinstance(self.cluster, EmbeddedCluster):  # the replicas have one log, which is cut when it is told to
+        if isinstance(self.cluster, EmbeddedCluster):  # its replicas share one log, which must be truncated by a call
             self.leader.start()
             self.cluster.truncate(self.topic, 0, self._common_end)
             self.follower.kill()
@@ -54,7 +54,7 @@ class Shaky:
         await self._wait_for(lambda state: state.leader == self.leader.node_id)
 
     async def state(self) -> PartitionInfo:
-        """The leader, its epoch, and who is in sync, asked of any node that is up."""
+        """The leader, its epoch, and the in-sync replicas, asked of any node that is up."""
         up = [f"127.0.0.1:{node.port}" for node in self.cluster.nodes if node.is_running]
         async with Link(ConsumerConfig(bootstrap_servers=up)) as link:
             found = (await link.fetch_metadata([self.topic])).partition(self.tp)

@@ -1,4 +1,4 @@
-"""Verifiable clients as processes, ours or Java's, with their lines judged as they come."""
+"""Verifiable clients as processes, aiogroup's or Java's, with their lines judged as they come."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STRATEGIES = {
     "roundrobin": PACKAGE + "RoundRobinAssignor",
     "sticky": PACKAGE + "StickyAssignor",
     "cooperative-sticky": COOPERATIVE,
-    "default": f"{RANGE},{COOPERATIVE}",  # Java's own
+    "default": f"{RANGE},{COOPERATIVE}",  # Java's default
 }
 
 
@@ -54,7 +54,7 @@ class Tool:
     def _read(self):
         for line in self.process.stdout:
             if not line.endswith(b"\n"):
-                break  # SIGKILL cut it off: it was not said
+                break  # SIGKILL cut the line off: it does not count
             try:
                 self.events.append(self._feed(line))
             except ContractError as error:
@@ -68,7 +68,7 @@ class Tool:
         return [event["name"] for event in list(self.events)]
 
     def wait(self, seconds=40):
-        """The exit code, once everything is read."""
+        """Wait until everything is read. Returns the exit code."""
         code = self.process.wait(seconds)
         self._reader.join(seconds)
         return code
@@ -92,7 +92,7 @@ class Tool:
 
 
 class ConsumerTool(Tool):
-    """With the judgement of its lines: `judged.state`, `.assignment`, `.total_consumed`, `.revoked_count`."""
+    """A consumer whose lines are judged: `judged.state`, `.assignment`, `.total_consumed`, `.revoked_count`."""
 
     def __init__(self, start, judged, log):
         self.judged = judged
@@ -108,19 +108,21 @@ class ConsumerTool(Tool):
 
     @property
     def is_leader(self):
-        """Of ours, by the last rebalance in its log, which may come after what it prints of it; `None` before that."""
+        """Whether an aiogroup consumer leads, by the last rebalance in its log, which may come after its printed line.
+        `None` before.
+        """
         told = re.findall(r"rebalance_completed.* is_leader=(\w+)", self._log.read_text(errors="replace"))
         return told[-1] == "True" if told else None
 
     def kill(self):
-        """SIGKILL, and what the harness does then (handle_kill_process)."""
+        """SIGKILL, and the harness's bookkeeping for it (handle_kill_process)."""
         self.process.kill()
         self.wait()
         self.judged.on_killed()
         self._loses()
 
     def freeze(self):
-        """SIGSTOP: it does not know it yet, but others get what it has."""
+        """SIGSTOP: others get its partitions without its knowledge."""
         self.signal(signal.SIGSTOP)
         self.judged.is_overdue = True
         self._loses()
@@ -148,7 +150,7 @@ class Bench:
         self.producers = []
         self.loads = []
         self.forks = True
-        """Ours are forked; otherwise they begin as `python -m aiogroup.verifiable`."""
+        """Whether aiogroup's clients are forked; otherwise they are started as `python -m aiogroup.verifiable`."""
         self.times_read = Counter()
         self.uncommitted = set()
         """(partition, offset)s: how often each was read, and which were told as not committed."""
@@ -203,7 +205,7 @@ class Bench:
 
     @asynccontextmanager
     async def load(self):
-        """Records all the time, from this process, to all partitions."""
+        """Produce records all the time, from this process, to all partitions."""
         async with load(self.place.cluster, self.place.topic, self.place.partitions) as acknowledged:
             self.loads.append(acknowledged)
             yield acknowledged
@@ -225,7 +227,7 @@ class Bench:
         return lambda **popen: subprocess.Popen([sys.executable, "-W", "error", "-m", *command], cwd=ROOT, **popen)
 
     async def shared(self, *members, seconds=40, each_has=True):
-        """These hold every partition exactly once, and each of them one at least."""
+        """Wait until these members hold every partition exactly once, and each of them at least one."""
 
         def so():
             held = [member.partitions for member in members]
@@ -235,7 +237,7 @@ class Bench:
         await until(so, seconds, self.tails)
 
     async def read_on(self, *members, count=20, seconds=30):
-        """Each reads so many records more, while records come."""
+        """Wait until each member has read `count` more records, while records come."""
         before = [member.total for member in members]
         await until(
             lambda: all(member.total >= total + count for member, total in zip(members, before, strict=True)),
@@ -245,7 +247,7 @@ class Bench:
         self.check()
 
     async def end(self, *members):
-        """SIGTERM to all of them, which end in order."""
+        """Send SIGTERM to all of them, and check that they end in order."""
         for member in members:
             member.signal(signal.SIGTERM)
         for member in members:
@@ -253,7 +255,9 @@ class Bench:
         self.check()
 
     async def all_read(self, acknowledged, *, repeats=False, seconds=30):
-        """All that was acknowledged up to now is read; twice only where a commit had failed, or where `repeats`."""
+        """Check that everything acknowledged so far is read. A record may be read twice only if a commit had failed, or
+        with `repeats`.
+        """
         sent = set(acknowledged)
         await until(
             lambda: self.times_read.keys() >= sent,
@@ -264,7 +268,9 @@ class Bench:
         assert repeats or twice <= self.uncommitted, f"{sorted(twice - self.uncommitted)}\n{self.tails()}"
 
     async def all_committed(self, seconds=10):
-        """The broker has as committed what they read, to its end; it is not asked what nobody commits any more."""
+        """Wait until the broker's committed offsets cover everything that they read. Do not call it when nobody commits
+        any more.
+        """
         found = {}
         ends_at = time.monotonic() + seconds
         while found != (ends := self._ends()):
@@ -278,21 +284,23 @@ class Bench:
         return ends
 
     def check(self):
-        """No line of any member was a breach."""
+        """Check that no line of any member broke the contract."""
         for tool in self.members:
             assert not tool.broken, tool.tail()
 
     def check_owners(self):
-        """No partition had two owners at a time; not to be asked where a fenced member learns of it late."""
+        """Check that no partition had two owners at a time. Do not call it if a fenced member learns late that it was
+        fenced.
+        """
         self.check()
         one_owner(*(list(tool.events) for tool in self.members))
 
     def tails(self):
-        """What they said last, and whether there was anything more to say."""
+        """The progress, and for each client what broke the contract, its last events, and the end of its log."""
         return "\n----\n".join([self.records(), *(tool.tail() for tool in self.members)])
 
     def records(self):
-        """How far the log, the producers' acks and the readers are."""
+        """The progress of the log, of the producers' acks and of the readers."""
         now, acks = time.time(), defaultdict(list)
         for partition, (offset, at) in chain.from_iterable(each.last.items() for each in self.loads):
             acks[partition].append((at, offset))
@@ -303,7 +311,9 @@ class Bench:
         return f"the log ends: {self._log_ends()}\nread up to: {self._ends()}\nlast acks: {told or 'none'}"
 
     def _log_ends(self):
-        """Asked from a thread: this is called in the middle of a loop that has no more to do than fail."""
+        """The ends of the logs. They are asked from a thread, because this is called from a running loop that is about
+        to fail.
+        """
 
         async def ask():
             async with (

@@ -1,4 +1,6 @@
-"""Which worker of pytest-xdist runs a test: any, unless the test needs what is too dear for each worker to have."""
+"""Which worker of pytest-xdist runs a test: any, unless the test needs something that is too expensive for every
+worker.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ _NAME = re.compile(r"\[.*@(\w+)")
 def by_one_worker(name: str) -> list[Any]:
     """The `params` of a fixture: one worker runs all tests with fixtures of this name.
 
-    The name is a part of the test's id, since that is all that the controller knows of a test. (The marks of
-    `--dist loadgroup` are not: pytest-xdist 3.8 hands them on by an attribute that pytest 9.2 does not look at.)
+    The name is made a part of the test's id, since the controller knows nothing else of a test. (The marks of `--dist
+    loadgroup` do not get there: pytest-xdist 3.8 passes them by an attribute that pytest 9.2 ignores.)
     """
     return [pytest.param(None, id=f"@{name}")]
 
 
 def scope_of(nodeid: str) -> str:
-    """What one worker runs together with the test: all tests of its name, or the test alone."""
+    """The tests that one worker runs together: all tests with the same fixture name, or the test alone."""
     found = _NAME.search(nodeid)
     return found[1] if found else nodeid
 

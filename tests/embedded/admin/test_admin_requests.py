@@ -1,4 +1,4 @@
-"""What administrators ask: as Kafka 4.3.1 answers (golden.json), and what no script can show."""
+"""Requests of administrators: answered as by Kafka 4.3.1 (golden.json), and cases that no script can show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.admin_scripts import (
 
 @pytest.fixture
 def make_talk():
-    """A talk with a machine; what went wrong in the machine itself fails the test."""
+    """Makes talks with a machine. An error inside the machine fails the test."""
     machines = []
 
     def make(**options):
@@ -95,7 +95,7 @@ def test_no_replica_is_up(make_talk):
     assert talk.transcript[-1] == [1, "NONE", -1, 1, [2], [], [2], [], []]
 
 
-def test_who_asks_for_fenced_nodes_sees_those_that_are_down(make_talk):
+def test_nodes_that_are_down_are_listed_as_fenced_if_asked_for(make_talk):
     talk = make_talk(nodes=2)
     talk.broker.machine.do(lambda cluster, now_ms: cluster.nodes.stop(2, now_ms))
     for version, asks, seen in ((2, True, [(1, False), (2, True)]), (2, False, [(1, False)]), (1, False, [(1, False)])):
@@ -124,7 +124,7 @@ def test_a_topic_that_only_the_embedded_broker_refuses_is_a_trouble(make_talk, v
     for setting in (("remote.storage.enable", "true"), ("retention.ms", "-2"), ("x", "1")):
         talk.create({"name": "t", "config": [setting]}, validate_only=validate_only)
     assert [code for line in talk.transcript for code in line if code == "INVALID_CONFIG"] == ["INVALID_CONFIG"] * 3
-    (trouble,) = map(str, cluster_of(talk).troubles.kept)  # the other two Kafka refuses as well
+    (trouble,) = map(str, cluster_of(talk).troubles.kept)  # Kafka refuses the other two as well
     assert "no tiered storage: leave remote.storage.enable out" in trouble
 
 
@@ -170,7 +170,7 @@ def test_a_refused_resource_changes_nothing_and_the_others_are_changed(make_talk
     assert (topics.get("one-pure").config, topics.get("two-pure").config) == ({"flush.ms": "1"}, {"flush.ms": "2"})
 
 
-def test_who_names_a_resource_twice_is_told_so(make_talk):
+def test_a_resource_that_is_named_twice_is_refused(make_talk):
     """Kafka gives no answer at all: a known difference."""
     talk = make_talk()
     talk.create({"name": "one"}, {"name": "two"})
@@ -253,7 +253,7 @@ def test_only_the_coordinator_deletes(make_talk):
     assert other.ask(OffsetDeleteRequest("any")).error_code == ErrorCode.NOT_COORDINATOR
 
 
-# What a test calls, after an administrator has changed the topic.
+# Calls of a test, after an administrator has changed the topic.
 
 
 async def test_compaction_and_retention_follow_what_an_administrator_sets():

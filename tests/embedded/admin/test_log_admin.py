@@ -1,4 +1,4 @@
-"""DeleteRecords, DescribeProducers and DescribeLogDirs: what the scripts against Kafka cannot show."""
+"""DeleteRecords, DescribeProducers and DescribeLogDirs: cases that the scripts against Kafka cannot show."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The draft with real consumers in virtual time: its two tables, within one heartbeat interval; and clients that know
-nothing of it.
+"""The draft with real consumers in virtual time: its two tables, to within one heartbeat interval, and clients that do
+not know the draft.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from aiogroup.embedded import Broker, run_virtual
 MINUTE_S = 60
 HEARTBEAT_S = 3
 NOTICED_S = HEARTBEAT_S + 1
-"""Members hear of a round with their next heartbeat, and rejoin."""
+"""The time until all members have rejoined: they learn of a round with their next heartbeat."""
 REGISTRATION = {"registration_timeout_ms": 900_000}
 EXPANSION = {"registration_timeout_ms": 900_000, "expansion_timeout_ms": 240_000, "rebalance_timeout_ms": 60_000}
 
 
 class Generations:
-    """What the leaders were told: (seconds since `begin`, names of the members) of each generation since then."""
+    """The generations as their leaders see them, since `begin`: (seconds since then, names of the members)."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -48,7 +48,7 @@ class Generations:
         return [names for _, names in self.all]
 
     def join_of(self, client_id):
-        """When its first JoinGroup came that was not refused."""
+        """When the client's first JoinGroup came that was not refused."""
         asked = self._broker.requests("JoinGroup", client_id=client_id)
         return self._since(next(each.at_ms for each in asked if each.answer is None or not each.answer.error_code))
 
@@ -91,7 +91,7 @@ class Process:
             self.error = error
 
     async def end(self):
-        """It stops as a process does that will come back."""
+        """Stop as a process does that will come back."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self.consumer.stop()
@@ -164,7 +164,7 @@ def test_scale_down(moves):
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_scale_up(moves):
-    """The table's five minutes are four here: on Kafka, where members hold back, there are no more."""
+    """The table has five minutes. Here they are four, which is the most on Kafka, where the members themselves wait."""
 
     async def program(broker, generations):
         (leader,) = await group_of(broker, generations, "leader", **EXPANSION)

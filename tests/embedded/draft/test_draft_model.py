@@ -14,11 +14,11 @@ STEPS = 30
 
 
 class Model:
-    """The group as the rules have it, while everybody who lives answers at once. `log` are generations."""
+    """The group by the rules, if all live processes answer at once. `log` has the generations."""
 
     def __init__(self):
         self.heard = {}
-        """Members in the order of their joins, and since when they are silent: None while they live."""
+        """Members in the order of their joins, each with the start of its silence: None while it lives."""
         self.leader = None
         self.waiting = []
         self.count_ends_ms = None
@@ -32,7 +32,7 @@ class Model:
         return self.round_since_ms is None
 
     def next_ms(self):
-        """When something happens by time."""
+        """The next instant at which something happens by time."""
         if not self.is_stable:
             return self._round_ends_ms()
         silent = [since + REGISTRATION_MS for since in self.heard.values() if since is not None]
@@ -63,12 +63,12 @@ class Model:
             self._end(now_ms)
 
     def _round_ends_ms(self):
-        """Nobody is waited for who is offline."""
+        """The end of the round, which does not wait for members that are offline."""
         silent = [since + SESSION_MS for since in self.heard.values() if since is not None]
         return max([self.round_since_ms, *silent])
 
     def _end(self, now_ms):
-        self._expire(now_ms)  # also whoever's time was over during the round
+        self._expire(now_ms)  # including members whose time ended during the round
         if self.drops:
             self.heard = {name: since for name, since in self.heard.items() if since is None}
         self.round_since_ms, self.drops = None, False
@@ -80,7 +80,7 @@ class Model:
     # What happens.
 
     def join(self, name, now_ms):
-        """A process under this name joins without an id: a new one, or one that was started again."""
+        """A process under this name joins without an id: a new process, or a restarted one."""
         if name in self.heard:
             self.heard[name] = None
             if not self.is_stable:
@@ -101,7 +101,7 @@ class Model:
         self.heard[name] = now_ms
 
     def move(self, now_ms, names):
-        """Those who wait join again, in this order."""
+        """The coordinator moves, and waiting newcomers join again, in this order."""
         self.waiting.sort(key=names.index)
         self.heard = {name: None if since is None else now_ms for name, since in self.heard.items()}
         self.count_ends_ms = now_ms + EXPANSION_MS if self.waiting else None
@@ -146,8 +146,8 @@ def test_random_sequences_go_as_the_rules_say(seed):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_mixture_of_named_and_nameless_processes_settles(seed):
-    """The model has no nameless ones. Whatever happened: afterwards all who live are in one generation, names are held
-    once, and the topic says what the group knows.
+    """The model has no nameless processes, so this checks only the end: all live processes are in one generation, each
+    name is held once, and the topic agrees with the group.
     """
     rng, scene = Random(seed), Scene()
     living = []

@@ -1,6 +1,6 @@
-"""Clients that know nothing of the draft, in a cluster that has it, in real time: confluent-kafka's and Java's
-consumers are static members by their session time-out, or dynamic ones; Java's console consumer reads the map.
-(aiokafka's are in test_consumers.py.)
+"""Clients that do not know the draft, in a cluster that has it, in real time. Consumers of confluent-kafka and Java are
+dynamic members, or static members whose session time-out counts as their registration time-out. Java's console consumer
+reads the map. (aiokafka's consumers are in test_consumers.py.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.brokers import EmbeddedCluster
 from tests.support.java_member import java_member
 
 LIMIT_S = 120
-"""Of what a JVM does on a busy machine."""
+"""The time limit for a JVM on a busy machine."""
 SESSION_MS = 6_000
 
 
@@ -65,7 +65,7 @@ class Confluent:
 
 @pytest.fixture
 def confluent(broker):
-    """`confluent(name)`; all are ended behind the test."""
+    """Starts consumers by `confluent(name)`; all are ended after the test."""
     made = []
 
     def make(name=None):
@@ -78,7 +78,7 @@ def confluent(broker):
 
 
 def shares(broker):
-    """By name, and the generation."""
+    """The partitions by name, and the generation."""
     group = broker.group("billing")
     return {each.name: each.partitions for each in group.members}, group.generation
 
@@ -126,7 +126,7 @@ def test_confluents_consumers_without_names_are_dynamic(broker, confluent):
 def test_a_nameless_member_of_a_static_group_cannot_commit(broker, confluent):
     nameless = confluent()
     broker.wait(stable("billing", members=1), LIMIT_S)
-    confluent("A")  # whoever joins first behind a stable state decides
+    confluent("A")  # the first join after a stable state decides
     broker.wait(stable("billing", members=2), LIMIT_S)
     produce_all(broker)
     broker.wait(lambda: nameless.commit_errors, LIMIT_S)

@@ -1,4 +1,4 @@
-"""`static_member_map` is a topic like others: clients read it, it is compacted, nobody writes to it, it is kept."""
+"""`static_member_map` is a real topic: clients read it but cannot write to it. It is compacted and in snapshots."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_2_a_second_process_is_told_at_once_while_it_waits_to_be_let_in(scene):
     assert (first.failed, second.is_parked) == (E.FENCED_INSTANCE_ID, True)
 
 
-def test_2_a_second_process_is_told_at_once_while_it_waits_for_its_share(scene):
+def test_2_a_second_process_is_told_at_once_while_it_waits_for_its_assignment(scene):
     a, b, c = scene.of("A", "B", "C", **LONG)
     a.lives = False
     for each in (a, b, c):
@@ -162,7 +162,7 @@ def test_4_5_a_follower_gets_its_share_also_with_another_subscription(scene, wit
 
 
 def test_4_a_follower_without_the_groups_assignor_cannot_be_served_from_what_is_stored(scene):
-    """The draft does not say so: its client would refuse an answer with an assignor that it did not offer."""
+    """The draft does not say this, but its client would refuse an answer with an assignor that it did not offer."""
     scene.of("A", "B", **LONG, protocols=("range", "sticky"))
     b = scene.processes[1].again(protocols=("sticky",))
     scene.act()
@@ -222,7 +222,7 @@ def test_7_without_the_drafts_fields_the_session_counts(scene):
     assert scene.names == ("A",)
 
 
-def test_8_whoever_is_silent_goes_in_the_same_round_and_is_not_waited_for(scene):
+def test_8_all_silent_members_are_dropped_in_the_same_round_without_a_wait(scene):
     _, b, c, d = scene.of("A", "B", "C", "D", **LONG)
     b.die()
     scene.at("0:05")
@@ -234,12 +234,12 @@ def test_8_whoever_is_silent_goes_in_the_same_round_and_is_not_waited_for(scene)
     assert d.generation == scene.group.generation
 
 
-def test_8_who_answers_in_that_round_stays(scene):
+def test_8_a_member_that_answers_in_that_round_stays(scene):
     a, b, c = scene.of("A", "B", "C", **LONG)
     b.die()
     scene.at("0:05")
     c.die()
-    a.lives = False  # it beats no more, but is no longer silent than its session: the round waits for it
+    a.lives = False  # it sends no more heartbeats, but its session has not ended yet: the round waits for it
     scene.at(LONG_MS - 5_000)
     a.beat()
     scene.at(LONG_MS)
@@ -251,7 +251,7 @@ def test_8_who_answers_in_that_round_stays(scene):
     assert numbers(scene) == [c.generation]
 
 
-def test_8_who_falls_silent_just_before_is_waited_for_until_its_session_is_over(scene):
+def test_8_the_round_waits_for_the_session_of_a_member_that_fell_silent_just_before(scene):
     _, b, c = scene.of("A", "B", "C", **LONG)
     b.die()
     scene.at(LONG_MS - 4_000)
@@ -300,7 +300,7 @@ def test_9_a_newcomer_may_wait_for_longer_than_kafka_lets_it(scene):
     assert scene.names == ("A", "B")
 
 
-def test_9_nor_does_kafkas_limit_hold_in_a_long_join_phase(scene):
+def test_9_kafkas_limit_does_not_apply_in_a_long_join_phase(scene):
     (a,) = scene.of("A", **LONG)
     a.lives = False
     newcomer = scene.process("B", **LONG)
@@ -318,7 +318,7 @@ def test_9_nor_does_kafkas_limit_hold_in_a_long_join_phase(scene):
 
 
 def test_9_the_join_phase_is_bounded_by_the_rebalance_timeout(scene):
-    """Who beats and does not rejoin keeps its place, and its share by its name."""
+    """A member that sends heartbeats but does not rejoin keeps its place, and its partitions by its name."""
     a, b = scene.of("A", "B", **LONG)
     b.lives = False
     newcomer = scene.process("C", **LONG)
@@ -357,7 +357,7 @@ def test_9_newcomers_go_into_any_round_that_begins(scene):
     assert len(scene.generations) == 1, "its count is over"
 
 
-def test_9_a_newcomer_that_an_administrator_removes_is_counted_no_more(scene):
+def test_9_a_newcomer_that_an_administrator_removes_no_longer_counts(scene):
     a, _ = scene.of("A", "B", **LONG)
     c = scene.process("C", **SLOW)
     c.join()
@@ -408,7 +408,7 @@ def test_10_a_newcomer_in_the_sync_phase_starts_a_count_too(scene):
     assert [each[::2] for each in scene.generations] == [(0, ("A", "B")), (300_000, ("A", "B", "C"))]
 
 
-def test_10_one_that_comes_while_members_rejoin_goes_into_that_round(scene):
+def test_10_a_newcomer_that_comes_while_members_rejoin_goes_into_that_round(scene):
     a, b = scene.of("A", "B", **LONG)
     b.lives = False
     a.join()
@@ -430,7 +430,7 @@ def test_11_an_empty_group_uses_the_initial_rebalance_delay():
     assert scene.generations == [(6_000, 1, ("A", "B"))]
 
 
-def test_11_who_is_offline_keeps_its_place_in_an_expansions_round_and_is_not_waited_for(scene):
+def test_11_an_expansions_round_keeps_offline_members_and_does_not_wait_for_them(scene):
     a, b = scene.of("A", "B", **LONG)
     b.die()
     scene.at("0:01")
@@ -443,7 +443,7 @@ def test_11_who_is_offline_keeps_its_place_in_an_expansions_round_and_is_not_wai
     assert len(scene.generations) == 1
 
 
-def test_11_its_silence_is_counted_on_in_the_round_that_is_held_without_it(scene):
+def test_11_an_absent_members_silence_continues_to_count_during_the_round(scene):
     _, b = scene.of("A", "B", **LONG)
     b.die()
     scene.at("0:05")
@@ -458,7 +458,7 @@ def test_11_its_silence_is_counted_on_in_the_round_that_is_held_without_it(scene
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_12_who_leaves_frees_its_name_at_once(scene, by_name):
+def test_12_a_member_that_leaves_frees_its_name_at_once(scene, by_name):
     a, b = scene.of("A", "B", **LONG)
     b.lives = False
     leaver = a if by_name else b
@@ -507,7 +507,7 @@ def test_13_one_partition_for_each_coordinator_partition():
     assert [each.log.end_offset for each in topic.partitions] == [int(each == number) for each in range(5)]
 
 
-def test_13_whoever_takes_over_loads_the_map_and_every_member_has_a_whole_registration(scene):
+def test_13_the_next_coordinator_loads_the_map_and_restarts_every_registration(scene):
     _, b = scene.of("A", "B", **LONG)
     b.die()
     scene.at("0:10")
@@ -520,7 +520,9 @@ def test_13_whoever_takes_over_loads_the_map_and_every_member_has_a_whole_regist
 
 
 def test_13_names_are_known_from_the_map_alone(scene):
-    """It is what another coordinator has: without it the same members are nameless, and live by their session."""
+    """Another coordinator knows names only from the map. Without it the same members have no names, and their session
+    time-outs count.
+    """
     _, b = scene.of("A", "B", **LONG)
     scene.machine.do(lambda cluster, now_ms: cluster.topics.delete(cluster.topics.get("static_member_map"), now_ms))
     scene.move()
@@ -530,7 +532,7 @@ def test_13_names_are_known_from_the_map_alone(scene):
     assert len(scene.names) == 1
 
 
-def test_13_an_id_that_was_given_to_who_came_back_outlives_the_coordinator(scene):
+def test_13_the_new_id_of_a_member_that_came_back_outlives_the_coordinator(scene):
     _, b = scene.of("A", "B", **LONG)
     newer = b.again()
     scene.move()
@@ -539,7 +541,7 @@ def test_13_an_id_that_was_given_to_who_came_back_outlives_the_coordinator(scene
 
 def test_8_the_loss_of_a_nameless_member_takes_no_static_one_along(scene):
     _, b = scene.of("A", "B", **LONG)
-    b.join()  # the first join since the group is stable: it stays static
+    b.join()  # the first join since the group became stable: it stays static
     scene.act()
     nameless = scene.process(None)
     nameless.join()
@@ -579,7 +581,7 @@ def test_14_names_are_ignored_in_a_dynamic_group(scene):
     scene.act()
     first, second = (scene.process("B", **LONG) for _ in range(2))
     for each in (first, second):
-        scene.group.form.decided = False  # somebody nameless has joined since
+        scene.group.form.decided = False  # as if a process without a name had joined since
         each.join()
         scene.act()
     assert scene.names == ("-", "-", "-")
@@ -606,7 +608,9 @@ def test_14_a_named_join_first_makes_the_next_generation_static(scene):
 
 
 def test_14_there_and_back_with_processes_that_keep_their_names(scene):
-    """In a dynamic generation the names of running processes are ignored; when one of them joins first, all count."""
+    """In a dynamic generation the names of running processes are ignored. When one of them joins first, all names
+    count.
+    """
     a, b = scene.of("A", "B", **LONG)
     visitor = scene.process(None)
     visitor.join()
@@ -622,7 +626,7 @@ def test_14_there_and_back_with_processes_that_keep_their_names(scene):
     assert a.commit() == b.commit() == 0
 
 
-def test_14_of_two_processes_with_one_name_the_one_that_joins_has_it_when_names_count_again(scene):
+def test_14_when_names_count_again_the_process_that_joins_gets_the_shared_name(scene):
     visitor = scene.process(None)
     visitor.join()
     scene.act()

@@ -13,7 +13,7 @@ EXPANSION = {"registration_ms": 30 * MINUTE, "expansion_ms": 5 * MINUTE}
 
 
 def leader_and(scene, *others, **settings):
-    """A stable group, whose leader stays."""
+    """A stable group whose leader stays alive."""
     leader, *members = (scene.process(name, **settings) for name in ("leader", *others))
     for each in (leader, *members):
         each.join()
@@ -26,11 +26,11 @@ def leader_and(scene, *others, **settings):
 
 
 def nothing(_scene):
-    """Happens before the table."""
+    """Nothing happens before the table."""
 
 
 def switches(scene):
-    """To a dynamic group, and back: the first who joins is a nameless process, and then one with a name."""
+    """Switch to a dynamic group and back: first a process without a name joins, and then one with a name."""
     names = scene.names
     visitor = scene.process(None)
     visitor.join()
@@ -70,7 +70,9 @@ def test_scale_down_with_a_registration_of_15_minutes(before):
 
 @pytest.mark.parametrize("after", ["0:00", "0:05", "0:10", "0:12", "0:14", "0:20"])
 def test_scale_down_with_the_coordinator_moved_counts_from_the_move(after):
-    """Whoever was silent then has a whole registration time-out; who came back has its share nevertheless."""
+    """A member that was silent at the move gets a whole registration time-out. A member that came back keeps its
+    partitions.
+    """
     scene = Scene()
     _, a, b = leader_and(scene, "A", "B", **REGISTRATION)
     n, old_share, moved_at = scene.group.generation, a.share, ms(after)
@@ -163,7 +165,9 @@ def test_scale_up_with_the_coordinator_moved_counts_from_the_repeated_joins(afte
 
 
 def test_scale_down_with_two_processes_under_one_name():
-    """A was not dead, only silent: its successor has the name and the share, and A is told so at its next heartbeat."""
+    """A was not dead, only silent. Its successor has the name and the partitions, and A is told so at its next
+    heartbeat.
+    """
     scene = Scene()
     _, a, b = leader_and(scene, "A", "B", **REGISTRATION)
     n = scene.group.generation

@@ -1,4 +1,4 @@
-"""What a test does to the cluster by calls: topics made and remade, poison, elections, moves, expelled members."""
+"""Calls that change the cluster: topics created (again), damaged batches, elections, moves, expelled members."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ async def test_topics_as_an_administrator_changes_them(broker):
     assert len((await described(broker, "logs"))["partitions"][0]["replicas"]) == 2
 
 
-def test_records_in_turn_in_a_topic_that_has_fewer_partitions_now(broker):
+def test_records_go_in_turn_to_the_partitions_of_a_topic_with_fewer_than_before(broker):
     broker.produce_many("orders", [b"1"])
     broker.delete_topic("orders")
     broker.create_topic("orders")
     assert broker.produce_many("orders", [b"2"]) == [(0, 0)]
 
 
-async def test_a_topic_that_is_remade_begins_anew(broker):
+async def test_a_remade_topic_is_empty(broker):
     async with consumer_of(broker, metadata_max_age_ms=100) as consumer:
         broker.produce("orders", b"old")
         assert bytes((await anext(consumer)).value) == b"old"
@@ -245,7 +245,7 @@ def test_an_api_has_a_name_a_class_and_a_number(broker):
             assert rule.used_count == broker.count(api) == len(broker.requests(api)) == 0
 
 
-def test_what_the_broker_writes_down_of_itself(broker):
+def test_the_log_tail_of_a_broker(broker):
     broker.nodes[1].pause()
     broker.nodes[2].kill()
     tail = broker.log_tail(5)

@@ -1,4 +1,4 @@
-"""What the broker refuses is told to the client, kept in `troubles`, and nothing is dropped or hangs for it."""
+"""A refusal by the broker is told to the client and kept in `troubles`. Nothing is dropped or hangs because of it."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ async def test_a_full_broker_refuses_and_drops_nothing():
 
 
 def packed(codec, value_bytes, records_count=1):
-    """A batch whose values are zeros, of which hardly anything is left when they are compressed."""
+    """A batch whose values are zeros, which compress to almost nothing."""
     return build([Record(n, n, None, bytes(value_bytes)) for n in range(records_count)], codec=codec)
 
 
 def produced(broker, batch):
-    """The code that a client is answered, and the message."""
+    """The error code and the message that a client gets."""
     data = (TopicProduceData("orders", partition_data=(PartitionProduceData(0, bytes(batch)),)),)
     frame = encode_request(ProduceRequest(acks=1, timeout_ms=1_000, topic_data=data), 9, 1, "scripted")
     with socket.create_connection(("127.0.0.1", broker.nodes[0].port), timeout=60) as peer:
@@ -110,7 +110,7 @@ def test_a_batch_of_too_many_small_records_is_refused():
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_how_much_comes_out_of_what_is_damaged_is_no_question(codec):
+def test_to_measure_a_damaged_batch_never_raises(codec):
     batch = packed(codec, 1_000_000)
     payload = bytes(batch[61:])
     for damaged in (payload[:-3], b"", b"\xff" * 100, payload + payload):
@@ -154,7 +154,7 @@ def heartbeat(peer):
         (a_when_that_raises, "rule"),
     ],
 )
-def test_each_refusal_ends_and_is_named(ask, name):
+def test_each_refusal_ends_and_is_kept_by_name(ask, name):
     with Broker() as broker, socket.create_connection(("127.0.0.1", broker.nodes[0].port), timeout=LIMIT_S) as peer:
         ask(broker, peer)
         if peer.fileno() >= 0:

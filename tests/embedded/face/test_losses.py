@@ -1,5 +1,5 @@
-"""Records and commits that are lost: a consumer does the same as after an unclean election of real nodes, which
-tests/kafka/test_truncation.py asks of Kafka in the same words.
+"""Records and commits that are lost: a consumer does the same as after an unclean election of real nodes.
+tests/kafka/test_truncation.py has the same tests on Kafka.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def test_after_lost_commits_records_are_repeated_and_none_is_skipped(broke
     assert broker.committed("billing")["orders", 0] == 3
     broker.lose_commits("billing", last=2)
     assert broker.committed("billing")["orders", 0] == 1
-    # That the member has left is lost, too: whoever comes waits for its session to end.
+    # The member's departure is lost, too: a new member waits for its session to end.
     assert len(broker.group("billing").members) == 1
     async with in_group(broker, "billing", ears, **settings) as consumer:
         again = [bytes((await anext(consumer)).value) for _ in range(9)]
@@ -104,7 +104,7 @@ async def test_after_lost_commits_records_are_repeated_and_none_is_skipped(broke
     assert broker.lag("billing") == {TP: 0}
 
 
-async def test_a_member_at_work_goes_on_where_it_is_when_commits_are_lost(broker):
+async def test_lost_commits_do_not_move_a_working_member(broker):
     ears = Ears()
     async with in_group(broker, "billing", ears, enable_auto_commit=False) as consumer:
         await broker.until(reading("orders"))

@@ -1,4 +1,4 @@
-"""`broker.when(moment, act)`: what happens at the worst moments of a group, in a thread, a loop and virtual time."""
+"""`broker.when(moment, act)`: acts at critical moments of a group, in a thread, a loop and virtual time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_the_answers_of_a_generation_are_lost(broker):
             assert len(await read(consumer, 10)) == 10
             joins = [each.answer.error_code for each in broker.requests("JoinGroup")]
     assert cut.used_count == 1
-    assert joins[:2] == [79, 0]  # a member id is wanted; the generation, which nobody heard of
+    assert joins[:2] == [79, 0]  # MEMBER_ID_REQUIRED; then the generation whose answers were lost
     assert len(joins) > 2
     assert broker.troubles == []
 
@@ -102,7 +102,7 @@ def test_a_session_that_expires_in_virtual_time():
     run_virtual(work())
 
 
-async def test_other_groups_and_what_was_removed_bring_nothing_about(broker):
+async def test_other_groups_and_removed_functions_are_not_called(broker):
     others = broker.when("generation", broker.disconnect, group="shipping")
     removed, cleared = broker.when("generation", broker.disconnect), broker.when("generation", broker.disconnect)
     removed.remove()
@@ -143,6 +143,6 @@ async def test_a_broker_in_a_thread_is_not_closed_in_that_thread(broker):
         ("generation", print, {"times": 0}, "at least once"),
     ],
 )
-def test_what_cannot_happen_is_refused(broker, moment, act, settings, told):
+def test_impossible_moments_are_refused(broker, moment, act, settings, told):
     with pytest.raises(BrokerRefusal, match=told):
         broker.when(moment, act, **settings)

@@ -37,14 +37,15 @@ class Load:
             await producing
             wanted = set(self.acknowledged)
             await self.broker.until(lambda: wanted <= self.ours and wanted <= self.theirs, timeout_s=LIMIT_S)
-            # A consumer of aiokafka that is stopped while it knows no coordinator looks for none, and commits for ever.
+            # If aiokafka's consumer is stopped while it knows no coordinator, it does not look for one, and its commit
+            # never ends.
             await self.broker.until(caught_up("theirs"), timeout_s=LIMIT_S)
             for each in readers:
                 each.cancel()
         return wanted
 
     async def progress(self, count=50):
-        """Every client goes on: more is acknowledged, and read by both."""
+        """Wait until every client makes progress: more records are acknowledged, and read by both consumers."""
         sent, ours, theirs = len(self.acknowledged), len(self.ours), len(self.theirs)
         await self.broker.until(
             lambda: (
@@ -127,7 +128,8 @@ async def stop(load, node):
 
 async def pause(load, node):
     node.pause()
-    # Nobody takes its place: what it leads is neither written nor read, until it goes on; the others are asked.
+    # No node takes its place: its partitions are neither written nor read until it goes on. The other nodes serve
+    # requests.
     await load.broker.until(asked("Fetch", load.broker.count("Fetch") + 10))
     node.resume()
     await load.progress()
@@ -185,7 +187,7 @@ def worker(broker, **settings):
 
 
 class Working:
-    """A consumer whose records a task takes."""
+    """A consumer whose records are read by a task."""
 
     def __init__(self, consumer):
         self.consumer = consumer
@@ -206,7 +208,7 @@ class Working:
 
 
 async def test_a_blocked_loop_loses_its_membership_at_the_right_time():
-    """The broker's clock goes on in its thread: the member is removed a session after it was heard of last."""
+    """The broker's clock goes on in its thread: the member is removed a session time-out after its last request."""
     session_ms = 600
     with Broker(seed=1) as broker:
         broker.create_topic("orders")

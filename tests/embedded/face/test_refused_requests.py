@@ -1,4 +1,4 @@
-"""Error codes that a test asks for, with a client: what is refused does not happen, what is denied does."""
+"""Error codes that a test asks for, with a client: a refused request is not carried out, a denied one is."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_produce_that_fails_appends_nothing_unless_it_is_only_denied(bro
     assert [each.value for each in broker.records("orders", 1)] == ([b"1", b"2"] if after else [b"2"])
 
 
-def test_what_could_never_hit_is_refused(broker):
+def test_a_fault_that_could_never_match_is_refused(broker):
     for wanted, named in [
         ("Heartbeat has no topic: its codes are about group and member", {"api": "Heartbeat", "topic": "orders"}),
         ("Fetch has no group", {"api": "Fetch", "group": "billing"}),
@@ -77,12 +77,12 @@ def test_what_could_never_hit_is_refused(broker):
             broker.error(**{"code": ErrorCode.NOT_COORDINATOR, **named})
 
 
-def test_of_each_api_that_is_served_is_known_what_its_codes_are_about(broker):
+def test_every_served_api_says_what_its_error_codes_are_about(broker):
     for request in RANGES:
         broker.error(request, ErrorCode.NOT_COORDINATOR).remove()
 
 
-async def test_a_function_that_looks_whether_an_error_is_meant_may_remove_it(broker):
+async def test_the_predicate_of_an_error_may_remove_the_error(broker):
     def clear(_exchange):
         broker.clear()
         return True

@@ -1,4 +1,4 @@
-"""A state that is kept and put back: the same topics, records, commits and epochs, as often as a test wants."""
+"""Snapshots: the same topics, records, commits and epochs are restored, as often as a test wants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def broker():
 
 
 async def work(broker, count):
-    """Take so many records, commit, leave."""
+    """Read `count` records, commit, and leave."""
     consumer = Consumer(
         "orders",
         group_id="billing",
@@ -80,7 +80,7 @@ async def test_the_same_state_in_another_broker(broker):
     ],
     ids=["to the draft", "from the draft", "other partitions"],
 )
-async def test_names_that_are_kept_elsewhere_are_refused_and_nothing_changes(kept, other, told):
+async def test_a_snapshot_that_keeps_names_elsewhere_is_refused_and_nothing_changes(kept, other, told):
     with Broker(**kept) as broker, Broker(**other) as another:
         broker.create_topic("orders")
         another.create_topic("bills")

@@ -15,7 +15,7 @@ from aiogroup.embedded import Broker, BrokerRefusal, asked, caught_up, stable
 THREADS, ROUNDS = 8, 40
 
 
-async def test_a_function_that_never_returns_is_waited_for_no_longer_than_was_said():
+async def test_a_function_that_never_returns_does_not_outlast_the_timeout():
     async def wait_for_nothing():
         await asyncio.Event().wait()
 
@@ -33,7 +33,7 @@ async def test_a_function_that_never_returns_is_waited_for_no_longer_than_was_sa
 @pytest.mark.filterwarnings("ignore")
 def test_a_loop_that_was_closed_while_it_waited_does_not_end_the_broker():
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # what it waits for is left behind
+    loop.set_exception_handler(lambda *_: None)  # the waiting task is destroyed while it is pending
     with Broker() as broker:
         waiting = loop.create_task(broker.until(stable("billing"), timeout_s=100))
         loop.call_later(0.01, loop.stop)
@@ -93,7 +93,7 @@ async def test_calls_from_many_threads():
         assert not broker.snapshot().topics[1:]
 
 
-def test_a_port_that_was_taken_while_the_node_was_down_is_told_at_once():
+def test_a_port_taken_while_the_node_was_down_is_refused_at_start():
     with Broker() as broker, socket.socket() as other:
         (node,) = broker.nodes
         node.stop()

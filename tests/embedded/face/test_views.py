@@ -1,4 +1,4 @@
-"""What the broker shows of its groups, and what a test can wait for."""
+"""The broker's views of its groups, and the conditions that a test can wait for."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_group_and_its_members(broker):
         assert "orders-0" in str(group)
 
 
-async def test_conditions_come_about(broker):
+async def test_conditions_come_true(broker):
     broker.produce_many("orders", [b"1", b"2", b"3"])
     async with AsyncExitStack() as members:
         one = await members.enter_async_context(consumer_of(broker))
@@ -85,7 +85,7 @@ async def test_conditions_come_about(broker):
         assert {len(each.partitions) for each in broker.group("billing").members} == {1}
 
 
-async def test_who_reads_from_the_end_misses_nothing_after_reading(broker):
+async def test_a_reader_from_the_end_misses_nothing_after_the_reading_condition(broker):
     for _ in range(5):
         async with consumer_of(broker, group_id=None, auto_offset_reset="latest", client_id="tail") as consumer:
             await broker.until(reading("orders", client_id="tail"))
@@ -137,7 +137,7 @@ def test_wait_in_a_thread_while_clients_live_elsewhere(broker):
     thread.join()
 
 
-async def test_a_timeout_says_how_everything_stands(broker):
+async def test_a_timeout_shows_the_state_of_the_group(broker):
     async with consumer_of(broker, client_id="one"):
         await broker.until(reading("orders"))
         with pytest.raises(TimeoutError) as told:
@@ -186,7 +186,7 @@ async def test_what_cannot_be_waited_for_is_refused(broker):
         await here.until(lambda: True)
 
 
-async def test_a_function_is_looked_at_without_any_exchange(broker):
+async def test_a_function_is_checked_without_any_exchange(broker):
     looks = []
     await broker.until(lambda: looks.append(1) or len(looks) == 3, timeout_s=2)
     assert len(looks) == 3

@@ -1,5 +1,5 @@
-"""A fault of each kind at each of the requests on which a consumer and a producer stand: it hits exactly what is named,
-as often as it is named, and what is refused does not happen.
+"""A fault of each kind for each request that a consumer and a producer need: it hits exactly the named place, as often
+as asked, and a refused request is not carried out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def world(request):
 
 
 class World:
-    """Two nodes, of which the first leads everything and coordinates; a client of each."""
+    """Two nodes, with a client each. The first node leads everything and coordinates."""
 
     def __init__(self, *, by_id):
         self.by_id = by_id
@@ -66,7 +66,7 @@ class World:
         return fault
 
     def request(self, api, group="billing"):
-        """The request about all places, and its version."""
+        """A request that names all places, and its version."""
         if api == "Produce":
             data = [
                 TopicProduceData(each.name, each.topic_id, self._each(each, lambda n: PartitionProduceData(n, batch())))
@@ -118,7 +118,7 @@ class World:
         return tuple(make(each.index) for each in topic.partitions)
 
     def codes(self, api, client=None, group="billing"):
-        """The error codes of an answer: by place, or the only one."""
+        """The error codes of an answer: by place, or a single one."""
         answer = (client or self.client).ask(*self.request(api, group))
         if api in ("JoinGroup", "Heartbeat"):
             return answer.error_code
@@ -256,7 +256,7 @@ def test_a_heartbeat_that_is_refused_prolongs_no_session(world):
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("kind", ["delay", "hold", "drop", "cut", "corrupt", "rewrite", "throttle"])
-def test_a_rule_of_each_kind_hits_its_request_at_its_node_so_often(api, kind):
+def test_a_rule_of_each_kind_hits_its_request_at_its_node_as_often_as_asked(api, kind):
     world = World(by_id=False)
     rules = world.cluster.rules
     make = {

@@ -98,7 +98,7 @@ def test_clear_releases_what_a_used_up_rule_holds(clients, rules, client):
 
 
 def test_the_connection_works_at_further_requests_while_an_answer_is_held(clients, rules, client):
-    """As behind a proxy: the broker sees them; their answers keep their order. There is a bound."""
+    """As behind a proxy, the broker sees further requests, up to a bound, and the answers keep their order."""
     rule = rules.hold(times=1)
     for _ in range(150):
         client.send(*BEAT)
@@ -204,7 +204,7 @@ def test_a_change_that_raises_is_a_trouble(clients, rules, client):
     ids=["text", "number", "list", "raw text", "another answer", "a value that does not fit"],
 )
 @pytest.mark.parametrize("is_late", [False, True])
-def test_what_a_change_may_not_return_is_its_trouble_and_nobody_elses(clients, rules, client, outcome, is_late):
+def test_an_invalid_result_of_a_change_affects_only_its_connection(clients, rules, client, outcome, is_late):
     rules.rewrite("Heartbeat", lambda _exchange: outcome)
     if is_late:
         rules.delay("ListOffsets", ms=10, times=1)
@@ -226,7 +226,7 @@ def test_throttle(clients, rules, client):
     assert numbers(client) == [2]
 
 
-def test_of_those_that_match_the_newest_applies_at_the_node_that_is_named(clients, rules, client):
+def test_the_newest_matching_rule_applies_at_its_node(clients, rules, client):
     rules.drop("Heartbeat")
     newest = rules.rewrite("Heartbeat", lambda _exchange: None, node_id=2)
     client.send(*BEAT)
@@ -245,8 +245,8 @@ def test_rules_that_make_no_sense_are_refused(rules):
 
 
 @pytest.mark.parametrize("event", ["another connects", "another is lost"])
-def test_what_time_has_answered_lets_the_next_request_through(clients, rules, client, event):
-    """Whatever tells the machine the time: the request behind the answer is worked at."""
+def test_an_answer_by_time_lets_the_next_request_through(clients, rules, client, event):
+    """Whatever tells the machine the time, the request after the answered one is handled."""
     other = clients.connect()
     rules.throttle("Heartbeat", ms=300, times=1)
     client.send(*BEAT)

@@ -1,4 +1,4 @@
-"""What stands in front of the coordinator: topics, ids, faults; the groups' log; lists of groups."""
+"""The checks in front of the coordinator (topics, ids, faults), the groups' log, and lists of groups."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_only_topics_and_partitions_that_are_there_are_committed(client):
         (["orders 0", "bills 0", "orders 1"], ["orders 0:0", "bills 0:0", "orders 1:0"]),
     ],
 )
-def test_a_topic_that_a_commit_repeats_is_told_as_kafka_tells_it(client, asked, told):
+def test_a_topic_that_a_commit_repeats_is_answered_as_by_kafka(client, asked, told):
     """As 4.3.1 answered: one entry for each topic, but only if something is refused before the group is asked."""
     topics = []
     for each in asked:
@@ -154,8 +154,8 @@ def test_topics_by_id(machine, client):
         } == found
 
 
-def test_a_group_is_not_asked_about_topics_that_are_not_there(client):
-    """As KafkaApis, which answers before it asks the coordinator: nobody says that the generation is old."""
+def test_a_group_is_not_asked_about_unknown_topics(client):
+    """As in KafkaApis, which answers before it asks the coordinator, so no answer says that the generation is old."""
     stranger = commit(("nothing", 0, 5), generation_id_or_member_epoch=4, member_id="stranger")
     assert codes(client.ask(stranger, 9)) == {("nothing", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     known = commit(("orders", 0, 5), generation_id_or_member_epoch=4, member_id="stranger")
@@ -169,7 +169,7 @@ def test_a_commit_of_nothing_makes_no_group(client):
 
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
 def test_since_version_5_sync_group_names_the_assignor(client, missing):
-    """KIP-559: it is looked at before anything else."""
+    """KIP-559: the name is checked before anything else."""
     named = {"protocol_type": "consumer", "protocol_name": "range"}
     sync = SyncGroupRequest(group_id="", generation_id=0, member_id="", **{**named, missing: None})
     assert client.ask(sync, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -184,7 +184,7 @@ def test_offsets_of_a_deleted_topic_are_forgotten(machine, client):
     assert committed(client, "orders") == {}
 
 
-def test_lost_commits_are_as_if_they_had_never_been(machine, client):
+def test_lost_commits_leave_no_trace(machine, client):
     for offset in (1, 2, 3):
         client.ask(commit(("orders", 0, offset)), 9)
     client.ask(commit(("bills", 0, 9)), 9)
@@ -230,7 +230,7 @@ def test_a_commit_that_is_denied_was_made(machine, client):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_fault_of_a_member_and_what_became_of_its_join(machine, client, after):
+def test_a_fault_of_a_member_before_and_after_its_join(machine, client, after):
     machine.cluster.faults.add(Fault("JoinGroup", ErrorCode.COORDINATOR_NOT_AVAILABLE, after=after))
     assert join(client, version=3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     (group,) = client.ask(DescribeGroupsRequest(groups=("billing",)), 5).groups
@@ -268,8 +268,8 @@ def test_11_before_version_1_the_session_is_the_rebalance_timeout_on_the_wire(ma
 
 @pytest.mark.parametrize("static_membership", ["kafka", "draft"])
 @pytest.mark.parametrize("rebalance_ms", [0, -1])
-def test_a_rebalance_timeout_of_nothing_does_not_stop_the_clock(static_membership, rebalance_ms):
-    """Nobody rejoins, the static member keeps its place, and the round looks again: not for ever at one instant."""
+def test_a_rebalance_timeout_of_zero_does_not_stop_the_clock(static_membership, rebalance_ms):
+    """Nobody rejoins and the static member keeps its place, so the round waits again and again. It must take time."""
     machine = Machine(static_membership=static_membership, properties={"group.min.session.timeout.ms": "100"})
     client = machine.client()
     request = JoinGroupRequest(
@@ -320,7 +320,7 @@ def test_groups_are_listed_by_state_and_type(client):
         assert set(listed(version)) == {"billing", "simple"}
 
 
-def test_a_log_that_is_cut_says_what_it_said_then():
+def test_a_cut_log_has_its_former_state():
     log = GroupLog()
     seen = [dict(log.offsets)]
     for number in range(30):
@@ -362,8 +362,8 @@ HALF_A_CHECK_MS = 300_000
     ("retention_ms", "version", "checks"),
     [(-1, 3, None), (0, 2, 1), (-5, 3, 1), (2**63 - 1, 4, 1), (900_000, 4, 2), (3_000, 5, None)],
 )
-def test_a_commit_expires_as_it_says(machine, client, retention_ms, version, checks):
-    """At Kafka's next check; -1 and later versions do not say it."""
+def test_a_commit_expires_after_its_retention_time(machine, client, retention_ms, version, checks):
+    """It expires at Kafka's next check. -1 and later versions set no expiry."""
     machine.pass_ms(HALF_A_CHECK_MS)
     asked = commit(("orders", 0, 5), retention_time_ms=retention_ms)
     assert codes(client.ask(asked, version)) == {("orders", 0): 0}
@@ -378,7 +378,7 @@ def test_a_commit_expires_as_it_says(machine, client, retention_ms, version, che
     assert committed(client) == ({} if checks else kept)
 
 
-def test_a_commit_that_expires_gives_way_to_a_later_one_and_to_who_may_read_the_topic(machine, client):
+def test_a_later_commit_or_a_possible_reader_of_the_topic_prevents_expiry(machine, client):
     client.ask(commit(("orders", 0, 5), ("orders", 1, 6), retention_time_ms=1), 4)
     client.ask(commit(("orders", 0, 5)), 4)
     answer = enter(client, session_ms=1_800_000)

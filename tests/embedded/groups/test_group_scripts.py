@@ -1,4 +1,4 @@
-"""Each script of the coordinator once more, through frames, connections and the room in front of it."""
+"""Each script of the coordinator again, through frames, connections and the checks in front of it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def all_records(log):
 
 @pytest.mark.parametrize("with_tombstones", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_of_each_key_the_last_record_stays_at_its_offset(seed, with_tombstones):
+def test_the_last_record_of_each_key_stays_at_its_offset(seed, with_tombstones):
     random = Random(seed)
     partition = partition_of(cleanup_policy="compact")
     log = partition.log

@@ -1,4 +1,4 @@
-"""Records in and out without a client."""
+"""Reading and writing records without a client."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_each_damage_is_what_it_says():
     assert header_of(damaged(codec=True)).codec == 5
 
 
-def test_what_cannot_be_read_has_no_records_and_hides_no_others(topics, direct):
+def test_an_unreadable_batch_has_no_records_and_hides_no_others(topics, direct):
     topics.create("t", 1, 0)
     direct.produce("t", b"before", NOW_MS)
     for batch in (damaged(count=True), damaged(codec=True)):

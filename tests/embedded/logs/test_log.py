@@ -1,4 +1,4 @@
-"""The log against a list of records: whatever is done to both, both answer the same."""
+"""The log against a list of records: after any operations both give the same answers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def some_records(random: Random, around_ms: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_random_life_is_that_of_a_list_of_records(seed: int) -> None:
+def test_random_operations_agree_with_a_list_of_records(seed: int) -> None:
     random = Random(seed)
     budget, model, epoch, around_ms = Budget(), Model(), 0, 1_000_000
     log = Log(budget)

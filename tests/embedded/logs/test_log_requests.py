@@ -1,4 +1,4 @@
-"""Topics and logs by request: as Kafka 4.3.1 answers (golden.json), and what no script can show."""
+"""Requests about topics and logs: answered as by Kafka 4.3.1 (golden.json), and cases that no script can show."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_answers_are_those_of_kafka(script):
 
 
 class ThreeNodes:
-    """Nodes 1 to 3, of which some are down."""
+    """Nodes 1 to 3, some of which are down."""
 
     def __init__(self, *down):
         self.down = down
@@ -126,7 +126,7 @@ def test_a_batch_that_grows_too_large_by_its_topics_codec_is_refused():
     assert (found["t", 0].error_code, ends(broker, "t")) == (ErrorCode.NONE, [20])
 
 
-def test_too_few_live_replicas_refuse_who_wants_all_of_them():
+def test_too_few_live_replicas_refuse_acks_of_all():
     broker = PureBroker(nodes=ThreeNodes(2, 3))
     broker.topics.create("safe", 1, 0, replication_factor=3, config={"min.insync.replicas": "2"})
     broker.topics.create("bold", 1, 0, replication_factor=3)
@@ -230,7 +230,7 @@ def test_whoever_waits_for_records_is_told_how_many_bytes_came():
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_produce_of_old_is_offered_and_breaks_the_connection(version):
+def test_old_versions_of_produce_are_offered_and_break_the_connection(version):
     broker = PureBroker()
     assert broker.send(ProduceRequest(None, -1, 1_000, ()), version) == "closed"
     assert [each.refusal.name for each in broker.troubles.kept] == ["api"]
@@ -264,7 +264,7 @@ def test_producers_get_ids_of_their_own():
     assert (answer.error_code, answer.producer_id) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1)
 
 
-def test_what_is_truncated_is_forgotten_of_producers_too():
+def test_a_truncation_takes_back_the_state_of_producers():
     broker = PureBroker()
     broker.topics.create("t", 1, 0)
     numbered = [batch(producer_id=1, producer_epoch=0, base_sequence=number) for number in range(4)]

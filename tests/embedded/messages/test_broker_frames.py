@@ -31,7 +31,7 @@ def test_a_request_is_decoded() -> None:
     assert read == request
 
 
-def test_what_is_refused_is_told_apart() -> None:
+def test_kinds_of_refused_frames_are_told_apart() -> None:
     with pytest.raises(ApiNotOfferedError, match="API 999") as unknown:
         decode(bytes.fromhex("03e7 0000 00000009 ffff"), RANGES)
     assert unknown.value.header.correlation_id == 9
@@ -46,7 +46,7 @@ def test_what_is_refused_is_told_apart() -> None:
             decode(whole[:length], RANGES)
 
 
-def test_bytes_behind_a_request_are_passed_over() -> None:
+def test_bytes_after_a_request_are_ignored() -> None:
     """Kafka 4.3.1 answers such a request, in flexible versions and in others."""
     for version in (0, 4):
         heartbeat = HeartbeatRequest("g", 3, "m")

@@ -24,7 +24,7 @@ from tests.support.any_version import decode_any_response, encode_any_request
 ALL = {**RANGES, **LATER}
 BY_NAME = {request.api_name(): request for request in ALL}
 JAVA_HAS = {"Produce": 3}
-"""First versions that Java's client can write, where the broker's ranges begin before."""
+"""The first version that Java's client can write, for requests whose range begins earlier."""
 OLD_NAMES = {
     "v3AndBelowTransactionalId": "transactionalId",
     "v3AndBelowProducerId": "producerId",
@@ -106,7 +106,7 @@ def test_every_version_has_golden_rows() -> None:
 
 
 def verdicts(structure: type[Any], version: int, path: str):
-    """What becomes of each field in this version: carried, dropped if it has to be, or refused."""
+    """For each field, what happens to it in this version: carried, dropped, or refused."""
     for spec in specs(structure):
         here = f"{path}.{camel(spec.name)}"
         if here not in OF_THE_DRAFT:

@@ -1,4 +1,4 @@
-"""Random appends, fetches, moves and cuts against a naive model that reads everything anew, in every step."""
+"""Random appends, fetches, moves and truncations against a naive model that reads everything again in every step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = ("s", "t")
 
 
 class Model:
-    """Each partition as a list of batches, each (first offset, offset behind, bytes); nothing is kept but these."""
+    """Each partition as a list of batches: (first offset, offset after the last one, bytes). Nothing else is kept."""
 
     def __init__(self):
         self.batches = []
@@ -112,7 +112,7 @@ class World:
         self.settle()
 
     def expected(self, pending):
-        """What the answer holds, and whether it is due without waiting."""
+        """The contents of the answer, and whether it is due at once."""
         fields = pending.fields
         room, is_first, told, is_due = fields["max_bytes"], True, [], False
         available = read = 0
@@ -127,12 +127,13 @@ class World:
             available += 0 if error else min(most, model.available(offset))
             told.append((error, size))
         least = min(fields["min_bytes"], fields["max_bytes"])
-        # What was read counts when the request comes; later what is there counts, up to each partition's bound.
+        # When the request comes, the bytes that were read count. Later the available bytes count, up to each
+        # partition's bound.
         is_enough = available >= least or (pending.is_new and read >= least)
         return told, is_due or is_enough or pending.until_ms <= self.machine.now_ms
 
     def settle(self):
-        """Who is due is answered, who is not waits; each answer is what the model reads."""
+        """Check that due fetches are answered and others wait, and that each answer is what the model reads."""
         waiting = []
         for each in self.pending:
             told, is_due = self.expected(each)

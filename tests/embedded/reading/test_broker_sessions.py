@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): its table of epochs, what an answer leaves out, whose turn it is, and who makes room."""
+"""Fetch sessions (KIP-227): the table of epochs, what an answer leaves out, the order of partitions, and evictions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def indexes(answer):
 
 
 def begin(machine, partitions, **fields):
-    """Begin a session; its id."""
+    """Begin a session. Returns its id."""
     return answer_of(machine.fetch(*((each, 0) for each in partitions), session_epoch=INITIAL, max_wait_ms=0, **fields))
 
 
@@ -128,7 +128,7 @@ def test_only_news_is_told(machine, four):
     assert ask((four[1], 0)) == [1]
 
 
-def test_whose_records_were_sent_is_read_last_next_time(machine, four):
+def test_partitions_whose_records_were_sent_are_read_last_next_time(machine, four):
     for each in four:
         size = machine.append(each)
     told = begin(machine, four, max_bytes=2 * size)
@@ -167,7 +167,7 @@ def test_a_session_without_partitions_ends(machine, four):
     assert machine.fetching.sessions(0).get(session_id) is None
 
 
-def test_each_node_has_its_own_and_death_forgets_them(machine, four):
+def test_each_node_has_its_own_sessions_and_forgets_them_when_it_dies(machine, four):
     session_id = begin(machine, four).session_id
     told = answer_of(machine.fetch(session_id=session_id, session_epoch=1, max_wait_ms=0, node_id=1))
     assert told.error_code == E.FETCH_SESSION_ID_NOT_FOUND
@@ -201,7 +201,7 @@ class Told:
 
 
 class TestRoom:
-    """FetchSessionCacheShard.tryEvict: slots 2, age 100 ms."""
+    """FetchSessionCacheShard.tryEvict, with 2 slots and an age of 100 ms."""
 
     @pytest.fixture
     def sessions(self):
@@ -223,18 +223,18 @@ class TestRoom:
     def there(self, sessions, *ids):
         return [sessions.get(each) is not None for each in ids]
 
-    def test_a_fresh_session_does_not_go(self, sessions):
+    def test_a_fresh_session_is_not_evicted(self, sessions):
         ids = [self.begin(sessions, 3, 0), self.begin(sessions, 3, 0)]
         assert self.begin(sessions, 50, 100) == 0
         assert self.there(sessions, *ids) == [True, True]
 
-    def test_the_stalest_goes(self, sessions):
+    def test_the_stalest_session_is_evicted(self, sessions):
         ids = [self.begin(sessions, 3, 0), self.begin(sessions, 3, 0)]
         self.use(sessions, ids[0], 1, 50)
         assert self.begin(sessions, 1, 101) == 3
         assert self.there(sessions, *ids) == [True, False]
 
-    def test_one_in_use_goes_for_a_larger_one_if_it_is_old(self, sessions):
+    def test_a_session_in_use_is_evicted_for_a_larger_one_if_it_is_old(self, sessions):
         ids = [self.begin(sessions, 3, 0), self.begin(sessions, 2, 0)]
         for each in ids:
             self.use(sessions, each, 1, 90)
@@ -246,14 +246,14 @@ class TestRoom:
         assert self.begin(sessions, 3, 170) == 3
         assert self.there(sessions, *ids) == [True, False]
 
-    def test_a_privileged_one_takes_a_place_that_is_not(self, sessions):
+    def test_a_privileged_session_takes_the_place_of_an_ordinary_one(self, sessions):
         ids = [self.begin(sessions, 9, 0, is_follower=True), self.begin(sessions, 9, 0)]
         assert self.begin(sessions, 1, 10, is_follower=True) == 3
         assert self.there(sessions, *ids) == [True, False]
         assert self.begin(sessions, 99, 20, is_follower=True) == 0, "privileged ones must be old for that"
         assert self.begin(sessions, 99, 20) == 0
 
-    def test_no_slots_no_sessions(self):
+    def test_without_slots_there_are_no_sessions(self):
         sessions = Sessions(count(1).__next__, 0, 100, lambda _id: "t")
         assert self.begin(sessions, 3, 0) == 0
         assert len(sessions) == 0

@@ -22,7 +22,7 @@ def machine():
 
 @pytest.fixture
 def filled(machine):
-    """A partition with three batches of ten records, all of one size; and that size."""
+    """A partition with three batches of ten records, all of the same size; and that size."""
     machine.topic()
     partition = machine.partition()
     sizes = [machine.append(partition, 10, b"v" * 50) for _ in range(3)]
@@ -50,7 +50,9 @@ def test_the_first_batch_is_sent_however_large(machine, filled):
 
 
 def test_bytes_are_counted_as_kafka_counts_them(machine):
-    """The last batch is cut off; another partition gets what remains, or nothing if its first batch does not fit."""
+    """The last batch is cut off. Another partition gets the remaining bytes, or nothing if its first batch does not
+    fit.
+    """
     machine.topic(partitions=3)
     first, second, third = (machine.partition(index=n) for n in range(3))
     size = machine.append(first, 10, b"v" * 50)
@@ -65,7 +67,7 @@ def test_bytes_are_counted_as_kafka_counts_them(machine):
     assert [len(each.records) for each in told.values()] == [2 * size, 0, small]
 
 
-def test_the_settings_bound_holds_beside_the_clients(filled):
+def test_the_settings_bound_applies_besides_the_clients(filled):
     machine = ReadingMachine({"fetch.max.bytes": "1024"})
     machine.topic(partitions=2)
     for index in (0, 1):
@@ -275,7 +277,7 @@ class TestFaults:
         assert only(answer_of(waits)).error_code == E.NOT_LEADER_OR_FOLLOWER
         assert fault.used_count == 1
 
-    def test_a_session_error_is_said_of_the_request_and_no_other_code_is(self, machine, filled):
+    def test_only_session_errors_apply_to_the_whole_request(self, machine, filled):
         partition, _ = filled
         machine.faults.add(Fault("Fetch", E.INVALID_FETCH_SESSION_EPOCH))
         told = answer_of(machine.fetch((partition, 0)))

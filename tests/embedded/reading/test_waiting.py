@@ -82,7 +82,7 @@ def test_bytes_of_all_its_partitions_count_up_to_their_bounds(machine, three):
     assert [len(each.records) for each in parts(answer_of(waits)).values()] == [2 * size, size + 1]
 
 
-def test_what_is_there_counts_from_the_batch_that_holds_the_offset(machine, three):
+def test_available_bytes_count_from_the_batch_that_holds_the_offset(machine, three):
     size = machine.append(three[0], 10)
     waits = machine.fetch((three[0], 5), min_bytes=size + 1)
     assert waits.answered_at_ms is None
@@ -91,9 +91,9 @@ def test_what_is_there_counts_from_the_batch_that_holds_the_offset(machine, thre
     assert waits.answered_at_ms is not None
 
 
-def test_more_than_fits_into_the_answer_is_not_waited_for(machine, three):
-    """The second partition's batch does not fit, so the bytes that were read are too few; those that are there are
-    enough (DelayedFetch.tryComplete).
+def test_bytes_that_do_not_fit_into_the_answer_end_the_wait(machine, three):
+    """The second partition's batch does not fit, so too few bytes were read. But enough bytes are available
+    (DelayedFetch.tryComplete).
     """
     size = machine.append(three[0])
     machine.append(three[1], 10)
@@ -101,7 +101,7 @@ def test_more_than_fits_into_the_answer_is_not_waited_for(machine, three):
     assert [len(each.records) for each in parts(told).values()] == [size, 0]
 
 
-def test_least_bytes_are_at_most_the_greatest(machine, three):
+def test_min_bytes_are_capped_by_max_bytes(machine, three):
     size = machine.append(three[0])
     machine.append(three[0])
     assert len(only(answer_of(machine.fetch((three[0], 0), min_bytes=1 << 30, max_bytes=size))).records) == size
@@ -163,7 +163,7 @@ def test_an_error_ends_the_wait_but_one_that_was_not_found_does_not(machine, thr
     assert [each.error_code for each in parts(answer_of(waits)).values()] == [0, E.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_fault_that_comes_while_it_waits_is_said_at_its_end(machine, three):
+def test_a_fault_that_comes_during_the_wait_is_answered_at_its_end(machine, three):
     waits = machine.fetch((three[0], 0))
     machine.faults.add(Fault("Fetch", E.KAFKA_STORAGE_ERROR))
     machine.pass_ms(500)
@@ -178,8 +178,8 @@ def test_a_fetch_whose_connection_is_closed_is_never_answered(machine, three):
     assert (waits.answered_at_ms, peer.answered_count, filed(three[0])) == (None, 0, 0)
 
 
-def test_a_thousand_waits_elsewhere_cost_an_append_nothing(machine):
-    """Only those at the partition are looked at."""
+def test_an_append_looks_only_at_fetches_that_wait_at_its_partition(machine):
+    """An append looks only at fetches that wait at its partition."""
     topic = machine.topic("many", partitions=1_000)
     looked = []
     for partition in topic.partitions:

@@ -27,7 +27,7 @@ def broker():
 
 
 async def theirs(servers, count, level="read_committed"):
-    """So many values as aiokafka's consumer reads them."""
+    """The first `count` values that aiokafka's consumer reads."""
     consumer = AIOKafkaConsumer(bootstrap_servers=servers, isolation_level=level, auto_offset_reset="earliest")
     consumer.assign([TheirPartition("out", 0)])
     async with asyncio.timeout(10), consumer:

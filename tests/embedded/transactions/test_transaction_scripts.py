@@ -1,4 +1,4 @@
-"""Transactions by request: as Kafka 4.3.1 answers (golden.json)."""
+"""Requests about transactions: answered as by Kafka 4.3.1 (golden.json)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Random transactions against a naive model: no reader of committed records ever sees one that was aborted, or one of a
-transaction under way, and offsets count only when their transaction is committed.
+"""Random transactions against a naive model: a reader of committed records never sees records of an aborted transaction
+or of one under way, and offsets count only after their transaction is committed.
 """
 
 from __future__ import annotations

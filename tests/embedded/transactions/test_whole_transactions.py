@@ -105,7 +105,7 @@ def test_an_id_that_nobody_uses_is_forgotten_after_its_time():
 # Who coordinates.
 
 
-def test_another_node_says_so_and_a_loading_one_too(machine, producer):
+def test_other_and_loading_nodes_refuse(machine, producer):
     begun(producer)
     move(machine, 2, loading_ms=1_000)
     assert (producer.add(), producer.end(), producer.add_offsets(), producer.state()) == ("NOT_COORDINATOR",) * 4
@@ -154,7 +154,7 @@ def test_a_transaction_outlives_its_coordinator_and_its_time_too(machine):
     assert log.producers.by_id[producer.producer_id].coordinator_epoch == 2
 
 
-def test_nobody_coordinates_until_somebody_notices():
+def test_nobody_coordinates_until_the_other_nodes_notice_the_death():
     machine = TransactionMachine(nodes=3, failover_ms=5_000)
     machine.topic()
     producer = machine.producer()
@@ -238,7 +238,7 @@ def test_a_lost_commit_is_a_whole_transaction(machine, producer):
 # Faults.
 
 
-def test_a_fault_is_said_where_kafka_says_it(machine, producer):
+def test_a_fault_is_answered_in_the_field_where_kafka_puts_it(machine, producer):
     def fault(api, code, place=None, **how):
         machine.cluster.faults.add(Fault(api, code, place or Place(), **how))
 
@@ -307,7 +307,7 @@ def test_a_marker_that_is_truncated_leaves_the_transaction_open(machine, produce
     assert log.last_stable_offset == 0
 
 
-def test_what_is_kept_and_put_back_knows_its_producers(machine, producer):
+def test_a_restored_snapshot_knows_its_producers(machine, producer):
     from aiogroup.embedded.machine.refusals import BrokerRefusal
     from aiogroup.embedded.machine.snapshots import restore, take
 
@@ -328,7 +328,7 @@ def test_what_is_kept_and_put_back_knows_its_producers(machine, producer):
     assert (again.end(), machine.read()) == ("NONE", ([b"w"], 4))
 
 
-def test_an_id_without_a_transaction_is_anybodys():
+def test_any_node_gives_ids_to_producers_without_a_transactional_id():
     machine = TransactionMachine(nodes=2)
     for node_id in (1, 2):
         answer = machine.client(node_id).ask(InitProducerIdRequest(None, 0), 5)

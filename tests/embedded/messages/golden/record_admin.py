@@ -1,7 +1,7 @@
 """Records what a real broker answers to the broker's messages: `python record_admin.py HOST:PORT`, see README.md.
 
-For each version up to the newest there is a topic, a group and a transaction of its own. Each (request, version) is
-kept once: the first answer that does not say to ask again.
+For each version up to the newest there is a topic, a group and a transaction of its own. For each (request, version)
+the first answer is kept that does not tell the client to ask again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ ALL = {**RANGES, **LATER}
 NEWEST = 13
 TOPIC, TRANSACTION = 2, 1
 ASK_AGAIN = {14, 15, 16, 51}
-"""The coordinator loads or moves, or a transaction ends."""
+"""The codes while the coordinator loads or moves, or a transaction is being ended."""
 
 
 def codes(message: Any) -> set[int]:
@@ -106,7 +106,7 @@ def codes(message: Any) -> set[int]:
 
 
 class Link:
-    """One connection, and what was said over it."""
+    """One connection, and the exchanges on it."""
 
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port), timeout=30)
@@ -153,7 +153,7 @@ def batch(producer_id: int = -1, epoch: int = -1, *, is_transactional: bool = Fa
 
 
 def topics(link: Link, version: int) -> tuple[str, UUID]:
-    """Makes topics, changes them, and deletes all but one, which is returned."""
+    """Make topics, change them, and delete all but one, which is returned."""
     name, gone = f"golden-{version}", f"gone-{version}"
     made: Any = link.ask(
         CreateTopicsRequest(
