@@ -49,9 +49,9 @@ class Cluster:
     """Real Kafka for the length of a `with` block (`async with` does the same and keeps the loop free).
 
     Args:
-        nodes: 1, or 3 (replication factor 3, min.insync.replicas 2: two nodes must be up). port: the port of the first
-            node's
-        listener of `security`; those of other nodes follow, and other listeners draw theirs. 0 draws all.
+        nodes: 1, or 3 (replication factor 3, min.insync.replicas 2: two nodes must be up).
+        port: the port of the first node's listener of `security`. The ports of the other nodes follow; other listeners
+            draw theirs. With 0 all ports are drawn.
         properties: broker settings over the defaults, for every node.
         listeners: more listeners, name -> security protocol.
         advertised_ports: listener name -> one port per node, for a proxy in front of the nodes. security: "PLAINTEXT",

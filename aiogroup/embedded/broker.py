@@ -62,9 +62,7 @@ class BrokerNode:
         return f"{self._node.host}:{self._node.port}"
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the node again, at its address and with its logs. It is up at once: `wait` exists because devkafka has
-        it.
-        """
+        """Start the node again, at its address and with its logs. It is up at once: devkafka's `wait` does nothing."""
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.start(self.node_id, now_ms))
 
     def stop(self, timeout_ms: int = 0) -> None:

@@ -18,7 +18,7 @@ __all__ = ["Current", "at_work", "current"]
 class Current:
     """The group, the offsets of the DataFrame, and the storage level that Spark keeps it at.
 
-    `tables` are those that this call of `process` has written to.
+    `tables` has the tables to which this call of `process` has written.
     """
 
     group_id: str

@@ -48,7 +48,7 @@ LAGGING_LOOKS: Final = 5
 """How many times to look at a log that ends before a pending range: a new leader may report an old end at first."""
 
 READERS: Final = ("org.apache.spark.sql.kafka010", "aiogroup.spark.source", "aiogroup/spark/source")
-"""What stands in the texts of errors that come from the connector, and from aiogroup's own reader."""
+"""Text that only errors from the connector, or from aiogroup's own reader, contain."""
 
 Slices = Mapping[TopicPartition, Slice]
 
@@ -62,7 +62,7 @@ def pending_ranges(
     consumer: Mapping[str, Any] | None = None,
     catchup_group_id: str | None = None,
 ) -> Standing:
-    """The ranges that the group has left to jobs, by partition, without those that jobs have done.
+    """The ranges that the group has left to jobs and that no job has done, by partition.
 
     `properties` are those of a Java consumer (security, isolation.level), `consumer` are settings of `Consumer` that
     have no Java name. `catchup_group_id` is the service's `parallel_group_id`, `<group_id>.catchup` by default. Without

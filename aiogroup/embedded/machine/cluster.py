@@ -67,7 +67,8 @@ class Cluster:
 
     Args:
         settings: the broker's.
-        rng: the source of ids. nodes: how many.
+        rng: the source of ids.
+        nodes: the number of nodes.
         racks: the nodes' racks, in order; by default `rack-1` and so on.
         api_versions: narrower ranges, as an older broker has: `{"JoinGroup": (0, 3)}`.
         failover_ms: the time after which the other nodes notice that a node has died.

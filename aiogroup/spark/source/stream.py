@@ -176,7 +176,7 @@ def settle(query: StreamingQuery | ConnectQuery, options: Mapping[str, str]) -> 
 
     Spark tells a source that a batch has succeeded when it begins the next one: the last batch of a query that has
     ended, as with `trigger(availableNow=True)`, is still pending. Without `settle` the next run with the same
-    checkpoint marks it. The options are those of the stream; `Standing` is as of `pending_ranges`.
+    checkpoint marks it. Give it the stream's options. The result is as for `pending_ranges`.
 
     Raises:
         ValueError: the query is running: it marks its batches itself.

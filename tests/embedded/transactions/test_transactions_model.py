@@ -126,7 +126,7 @@ class World:
             self.logs[partition][place][1] = "committed" if is_committed else "aborted"
         if is_committed:
             for partition, number in life.offsets.items():
-                # Numbers rise, and are the offsets too: what was written last stands.
+                # The numbers rise and serve as offsets too, so the last one written counts.
                 self.committed[partition] = max(number, self.committed.get(partition, 0))
         life.records, life.offsets, life.began_at_ms = [], {}, None
         life.added.clear()
@@ -143,7 +143,7 @@ class World:
         life.producer = new
 
     def zombie(self):
-        """Who was fenced does what it did."""
+        """A fenced producer goes on as before, and is refused."""
         life = self.random.choice(self.lives)
         if life.zombies:
             old, partition = self.random.choice(life.zombies), self.random.randrange(PARTITIONS)

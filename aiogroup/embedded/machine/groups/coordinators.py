@@ -53,7 +53,7 @@ class Seat:
 
 
 class Coordinators:
-    """The seats of all groups. `answer` is set by whoever serves the requests of groups."""
+    """The seats of all groups. The part that serves the groups' requests sets `answer`."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Coordinators:
         return seat.coordinator or ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def log_of(self, group_id: str) -> GroupLog | None:
-        """What the group has committed and stored, whoever coordinates it."""
+        """The group's log, whichever node coordinates it."""
         return self.seat_of(group_id).log.get(group_id)
 
     # What happens to them.
