@@ -54,11 +54,11 @@ class Cluster:
             draw theirs. With 0 all ports are drawn.
         properties: broker settings over the defaults, for every node.
         listeners: more listeners, name -> security protocol.
-        advertised_ports: listener name -> one port per node, for a proxy in front of the nodes. security: "PLAINTEXT",
-        or any other protocol: then SSL, SASL_SSL and SASL_PLAINTEXT listen as well.
+        advertised_ports: listener name -> one port per node, for a proxy in front of the nodes.
+        security: "PLAINTEXT", or any other protocol: then SSL, SASL_SSL and SASL_PLAINTEXT listen as well.
         users: name -> password for PLAIN and SCRAM.
         benchmark: let the JVM optimise fully, with the memory that Kafka's own script gives a broker; nodes start
-        slower.
+            slower.
         java_options: options for the nodes' JVMs, after devkafka's own.
         start_timeout_ms: for all nodes together.
 
