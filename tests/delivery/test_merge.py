@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from aiogroup._core.delivery.merge import NEVER_WAIT, Merge, MergeState, Sight, Waiting
+from aiogroup._core.delivery.merge import NEVER_WAIT, MergeRule, MergeState, Sight, Waiting
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
 from aiogroup.errors import RecordDeserializationError, TimestampError
@@ -51,7 +51,7 @@ READINESS = {
 
 @pytest.mark.parametrize(("max_idle_ms", "looks"), READINESS.values(), ids=READINESS)
 def test_ready_or_not(max_idle_ms, looks):
-    rule = Merge(max_idle_ms, STALL_MS)
+    rule = MergeRule(max_idle_ms, STALL_MS)
     for sight, now_ms, is_ready in looks:
         seen = {} if sight is None else {TWO: sight}
         assert rule.look(seen, now_ms, has_record=True) is is_ready, (sight, now_ms)
@@ -59,14 +59,14 @@ def test_ready_or_not(max_idle_ms, looks):
 
 @pytest.mark.parametrize("max_idle_ms", [NEVER_WAIT, 0, 10])
 def test_nothing_is_ready_where_nothing_is_buffered(max_idle_ms):
-    rule = Merge(max_idle_ms, STALL_MS)
+    rule = MergeRule(max_idle_ms, STALL_MS)
     for now_ms in (0, 10, 20):
         assert not rule.look({ONE: Sight(0), TWO: Sight(0)}, now_ms, has_record=False)
     assert not rule.look({}, 20, has_record=False)
 
 
 def test_a_partition_that_blocks_does_not_delay_the_time_of_the_others():
-    rule = Merge(10, STALL_MS)
+    rule = MergeRule(10, STALL_MS)
     assert not rule.look({ONE: Sight(None), TWO: Sight(0)}, 0, has_record=True)
     assert rule.waiting_for == {ONE: Waiting(MergeState.UNKNOWN, 0), TWO: Waiting(MergeState.IDLING, 0)}
     assert not rule.look({ONE: Sight(1), TWO: Sight(0)}, 10, has_record=True)
@@ -75,7 +75,7 @@ def test_a_partition_that_blocks_does_not_delay_the_time_of_the_others():
 
 
 def test_a_partition_that_left_has_no_deadline_when_it_is_back():
-    rule = Merge(10, STALL_MS)
+    rule = MergeRule(10, STALL_MS)
     assert not rule.look({TWO: Sight(0)}, 0, has_record=True)
     assert rule.look({}, 5, has_record=True)
     assert not rule.look({TWO: Sight(0)}, 11, has_record=True)
@@ -83,7 +83,7 @@ def test_a_partition_that_left_has_no_deadline_when_it_is_back():
 
 
 def test_it_says_when_time_alone_changes_something():
-    rule = Merge(10, STALL_MS)
+    rule = MergeRule(10, STALL_MS)
     assert rule.wake_at_ms is None
     rule.look({ONE: Sight(0)}, 5, has_record=True)
     assert rule.wake_at_ms == 15
@@ -91,14 +91,14 @@ def test_it_says_when_time_alone_changes_something():
     assert rule.wake_at_ms is None  # it is given up
     rule.look({ONE: Sight(0), TWO: Sight(2)}, 20, has_record=True)
     assert rule.wake_at_ms == 20 + STALL_MS
-    never = Merge(NEVER_WAIT, STALL_MS)
+    never = MergeRule(NEVER_WAIT, STALL_MS)
     never.look({ONE: Sight(0), TWO: Sight(None)}, 5, has_record=False)
     assert (never.wake_at_ms, never.waiting_for, never.take_stalls(10**9)) == (None, {}, [])
     assert not never.needs_records
 
 
 def test_what_blocks_without_a_good_answer_is_reported_after_that_time_and_again():
-    rule = Merge(0, STALL_MS)
+    rule = MergeRule(0, STALL_MS)
     assert not rule.look({TWO: Sight(None)}, 0, has_record=True)
     assert rule.take_stalls(STALL_MS - 1) == []
     assert not rule.look({TWO: Sight(4)}, 10, has_record=True)  # from unknown to behind: it blocks all the same

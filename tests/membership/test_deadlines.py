@@ -54,7 +54,7 @@ def test_failed_heartbeat_is_repeated_after_the_backoff_and_never_later_than_its
 
 def test_coordinator_just_found_is_owed_a_whole_session_and_a_heartbeat_at_once():
     clock = beating()
-    clock.on_coordinator_found(9_500)
+    clock.start_session_over(9_500)
     assert clock.due_at_ms == 9_500
     assert not clock.is_session_over(19_499)
 

@@ -28,7 +28,7 @@ class World:
         self.logs = {number: [] for number in range(count)}
         self.assignment = Assignment()
         self.delivery = Delivery(self.assignment, auto_ack=auto_ack, records_per_turn=per_turn, turn_ms=60_000)
-        self.rule = modules[0].Merge(max_idle_ms, STALL_MS)
+        self.rule = modules[0].MergeRule(max_idle_ms, STALL_MS)
         self.merging = modules[1].Merging(
             self.assignment,
             self.delivery,

@@ -26,7 +26,7 @@ from typing import Final
 from aiogroup._core.values import dataclass
 from aiogroup.structs import TopicPartition
 
-__all__ = ["NEVER_WAIT", "Merge", "MergeState", "Sight", "Stall", "Waiting"]
+__all__ = ["NEVER_WAIT", "MergeRule", "MergeState", "Sight", "Stall", "Waiting"]
 
 NEVER_WAIT: Final = -1
 UNKNOWN_TIME: Final = -1
@@ -87,7 +87,7 @@ class _Missing:
     quiet_at_ms: int | None  # the latest of `blocked_at_ms`, the last good answer, and the last report of a stall
 
 
-class Merge:
+class MergeRule:
     """Decides for one merge; `stall_ms` is how long a partition may block without a good answer."""
 
     def __init__(self, max_idle_ms: int, stall_ms: int) -> None:

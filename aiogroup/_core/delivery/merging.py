@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 A record stays in its partition's buffer until it is handed out. `open` examines the next record of every partition,
-lets `Merge` decide whether to choose, and lays out the next records by time: it puts them in a list in that order. A
-cursor iterates over the list, turn by turn. `settle` tells the partitions how far the cursor has advanced, and is
+lets `MergeRule` decide whether to choose, and lays out the next records by time: it puts them in a list in that order.
+A cursor iterates over the list, turn by turn. `settle` tells the partitions how far the cursor has advanced, and is
 called only when that is asked for. So positions, commits, seeks and revocations know nothing of a merge, and a turn
 costs nothing per partition. A layout that is dropped loses nothing: its remaining records are laid out again.
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiogroup._core.delivery.delivery import Delivery
-from aiogroup._core.delivery.merge import Merge, Sight
+from aiogroup._core.delivery.merge import MergeRule, Sight
 from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.fetching.buffer import Slice
 from aiogroup._core.fetching.lane import Bar
@@ -79,7 +79,7 @@ class Merging:
         self,
         assignment: Assignment,
         delivery: Delivery,
-        rule: Merge,
+        rule: MergeRule,
         *,
         records_per_turn: int,
         read_committed: bool,

@@ -95,7 +95,7 @@ class OneLane:
         return None
 
     def folded(self) -> CommitEntry | None:
-        """The commit of what jobs have done. Of each lane it says what was committed before, so that it moves none.
+        """The commit of what jobs have done. It repeats what each lane has committed before, so it moves none of them.
 
         `None` when it is durable already, or when jobs have done nothing.
         """

@@ -50,8 +50,8 @@ class Tally:
         self.moved[tp] = None
 
     def was_named(self, tps: Container[TopicPartition]) -> None:
-        """A request of the session names these partitions now, or its next one will, as the extra request after a seek
-        was given up.
+        """These partitions need no extra request any more: the session's request names them, or, as the extra one was
+        given up, its next one will.
         """
         for tp in [each for each in self.moved if each in tps]:
             del self.moved[tp]

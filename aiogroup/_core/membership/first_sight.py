@@ -61,7 +61,5 @@ class FirstSight:
         return self._of_new if is_new else self._default
 
     def was_new(self, policy: ResetPolicy) -> bool:
-        """Whether `policy_of` gave this very policy, that of the beginning, for a new partition, and would have given
-        others another one.
-        """
+        """Whether a partition with this policy is read from its beginning only because it is new."""
         return policy is self._of_new and policy.kind == "earliest" and policy != self._default

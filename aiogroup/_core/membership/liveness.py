@@ -43,8 +43,10 @@ class HeartbeatClock:
     def on_failed(self, now_ms: int, backoff_ms: int) -> None:
         self.due_at_ms = min(self.due_at_ms, now_ms + backoff_ms)
 
-    def on_coordinator_found(self, now_ms: int) -> None:
-        """A coordinator that was just found gets a whole session to answer in (Java's resetSessionTimeout)."""
+    def start_session_over(self, now_ms: int) -> None:
+        """From now on the coordinator has a whole session to answer in, and the next heartbeat is due at once (Java's
+        resetSessionTimeout).
+        """
         self.session_ends_at_ms = now_ms + self._session_timeout_ms
         self.due_at_ms = now_ms
 

@@ -114,8 +114,8 @@ Verdict: TypeAlias = Again | AboutMembership | Refused
 def verdict_of(code: int, tp: TopicPartition, group_id: str, *, is_member: bool, is_gone: bool) -> Verdict:
     """The verdict on a partition with this error code in the answer.
 
-    `is_member`: the request was sent under a generation. `is_gone`: the metadata says that there is no such topic, when
-    only a coordinator whose metadata is old says so.
+    `is_member`: the request was sent under a generation. `is_gone`: our metadata lacks the topic too, so it is deleted.
+    Otherwise perhaps only the coordinator's metadata is old.
     """
     row = lookup(code)
     match remedy_for(Rpc.OFFSET_COMMIT, code):

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Protocol
 
 from aiogroup._core.changes import Change, Changes
 from aiogroup._core.delivery.delivery import Delivery
-from aiogroup._core.delivery.merge import NEVER_WAIT, Merge, Stall, Waiting
+from aiogroup._core.delivery.merge import NEVER_WAIT, MergeRule, Stall, Waiting
 from aiogroup._core.delivery.merging import Merging, OnBadTimestamp, TimestampOf
 from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.telemetry import events
@@ -98,7 +98,7 @@ class Merged(AsyncIterator[Record[K, V]]):
         iterated: Callable[[], Running | None],
     ) -> None:
         self._settings = settings
-        self._rule = Merge(settings.max_task_idle_ms, config.default_api_timeout_ms)
+        self._rule = MergeRule(settings.max_task_idle_ms, config.default_api_timeout_ms)
         self._started = started
         self._iterated = iterated
         self._merging: Merging | None = None

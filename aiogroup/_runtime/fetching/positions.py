@@ -389,7 +389,9 @@ class Positions:
                 raise KafkaTimeoutError(f"no offsets for {named(wanted)} yet: {why}")
 
     def _further(self, partition: Partition, asked: int, offset: int) -> int | None:
-        """What its leader must be asked, too, as it answered `offset` when it was `asked` for a time or a mark."""
+        """The next question to the leader, which answered `offset` to `asked` (a timestamp, EARLIEST or LATEST); `None`
+        if that was enough.
+        """
         reset = partition.reset
         if asked == LATEST:
             return None

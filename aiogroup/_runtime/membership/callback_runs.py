@@ -55,8 +55,8 @@ class CallbackRuns:
         """Whether code that says "all that was delivered" also means the records in hand.
 
         Not inside a callback: it runs beside the handler of a record that is still in hand, or after that handler has
-        failed. Nor in a task that a callback has started, as one that is not async must to commit, until records are
-        given again: then the task may be a worker, and they are its own.
+        failed. Nor in a task that a callback has started; a callback that is not async can commit in no other way. Once
+        records are given again such a task may be a worker, and they are its own.
         """
         runs = _callback_runs.get()
         return not runs or not any(

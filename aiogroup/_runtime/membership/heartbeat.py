@@ -37,7 +37,7 @@ DOUBTS_IN_A_SESSION: Final = 4
 be dropped: nothing closes the connection. The other brokers tell where it is while the session lasts.
 
 If the coordinator answers after all, it was only slow: the next doubt comes after twice that time, until an answer is
-quick again. Brokers that are overloaded must not be asked for more, and by connections that are too slow as well.
+quick again. Overloaded brokers must not get more questions, least of all over new connections.
 """
 
 
@@ -84,7 +84,7 @@ class Heartbeat:
                 await self._coordinator.get_ready(HEARTBEAT, self.clock.due_at_ms - now)
             elif self.clock.is_session_over(now) and self._coordinator.node_id >= 0:
                 if self.clock.is_answered:
-                    self.clock.on_coordinator_found(now)  # the loop was blocked: ask before giving anything up
+                    self.clock.start_session_over(now)  # the loop was blocked: ask before giving anything up
                 else:
                     self._give_up_coordinator()
             elif now >= self.clock.due_at_ms:
@@ -118,7 +118,7 @@ class Heartbeat:
         config = self._config
         self._emit(events.HeartbeatMissed(f"no answer for session_timeout_ms={config.session_timeout_ms}"))
         self._coordinator.lose(f"no heartbeat answered for {config.session_timeout_ms} ms")
-        self.clock.on_coordinator_found(now_ms())
+        self.clock.start_session_over(now_ms())
 
     async def _beat(self, identity: Identity) -> None:
         sent_at_ms = now_ms()

@@ -175,7 +175,7 @@ class Committer:
         response: OffsetCommitResponse,
         _answer: asyncio.Future[OffsetCommitResponse],
     ) -> bool:
-        """Take an answer in the step that reads it. The task sleeps that the broker's throttle time asks for."""
+        """Take an answer in the step that reads it. If the broker throttles us, it is left to the task that sleeps."""
         if response.throttle_time_ms:
             return False
         self._delivery.settle()

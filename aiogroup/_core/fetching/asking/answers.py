@@ -30,8 +30,8 @@ class Taken(NamedTuple):
     """What an answer to Fetch meant for its lane.
 
     `is_current`: the answer is for the offset at which the lane reads now. An answer for an offset from before a seek,
-    a reset or a revocation brings no usable records. Nor does the second answer when the leader moved while the former
-    one was still being asked.
+    a reset or a revocation brings no usable records. If the leader moved meanwhile, the old and the new one may both
+    answer for one offset: the second answer is dropped.
     """
 
     is_current: bool

@@ -6,7 +6,7 @@ partition says so here (`want`, `drop`), and the next request carries only the d
 there are.
 
 The broker reads the partitions in its own order, and moves those whose records it has sent to the end. A full request
-brings our order, in which they are moved to the end likewise.
+replaces the broker's order by ours, in which such partitions stand at the end, too.
 """
 
 from __future__ import annotations
