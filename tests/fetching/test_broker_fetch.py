@@ -408,7 +408,18 @@ def test_without_records_it_waits_longer_each_time_unless_something_changes(soug
     sought.answer(records(1), machine=sought.after)
     assert sought.after.wake_at_ms - sought.now_ms == 20
     sought.after.hurry()
+    assert not sought.is_due(sought.after), "it had no records a moment ago"
+    sought.partitions[1].start_at(6)
+    sought.after.hurry()
     assert sought.is_due(sought.after)
+
+
+def test_its_waits_are_bounded(sought):
+    for _ in range(20):
+        sought.asked(sought.after)
+        sought.answer(records(1), machine=sought.after)
+        assert sought.after.wake_at_ms - sought.now_ms <= 500
+        sought.now_ms = sought.after.wake_at_ms
 
 
 def test_it_ends_when_a_request_of_the_session_names_what_was_moved(sought):

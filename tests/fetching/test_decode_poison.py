@@ -148,6 +148,20 @@ def test_damage_behind_the_last_record_of_a_batch_costs_none_of_the_next(payload
     assert decoding.poison_end == 1
 
 
+@pytest.mark.parametrize("delta", [4, 6, 70_000, 2**31 - 1])
+@pytest.mark.parametrize("codec", [w.PLAIN, w.ZSTD])
+def test_a_damaged_header_that_names_a_later_end_costs_none_of_the_next_batch(delta, codec):
+    damaged = bytearray(w.built(3, base=3, codec=codec))
+    struct.pack_into(">i", damaged, 23, delta)
+    decoding = decoder(w.built(3, codec=codec) + bytes(damaged) + w.built(3, base=6, codec=codec))
+    good, error = poison(decoding)
+    assert (good, error.offset, decoding.poison_end) == ([0, 1, 2], 3, 6)
+    assert "the batch ends at offset 5" in str(error)
+    alone = decoder(bytes(damaged), 3)  # the next batch is in another answer
+    assert poison(alone)[0] == []
+    assert alone.poison_end == 6
+
+
 @pytest.mark.parametrize("max_records", [1, 2, 3, 4, 100])
 @pytest.mark.parametrize("fetch_offset", [0, 2])
 def test_what_stands_before_a_damaged_record_is_returned(max_records, fetch_offset):

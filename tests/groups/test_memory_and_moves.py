@@ -8,6 +8,8 @@ import pytest
 
 from aiogroup import Consumer, TopicPartition
 from aiogroup._core.delivery.queue import Supply
+from aiogroup.embedded import Broker
+from aiogroup.errors import RecordDeserializationError
 
 TOPIC = "orders"
 TP = TopicPartition(TOPIC, 0)
@@ -129,3 +131,61 @@ async def test_what_a_seek_moved_is_read_while_the_head_is_waited_for(virtual_br
             assert loop.time() - asked_at < 1
             await asyncio.sleep(0.02)
             asked_at = loop.time()
+
+
+async def test_what_a_seek_moved_is_not_asked_for_again_and_again_at_the_head():
+    """Other brokers wait for the memory that the request at the head has reserved. Each answer wakes them, and with
+    them the request beside the session, which had no records.
+    """
+    async with Broker(nodes=2) as broker:
+        broker.create_topic(TOPIC, 2, config={"max.message.bytes": "9000000"})
+        for partition in (0, 1, 0, 1):
+            broker.produce(TOPIC, bytes(5 * MIB), partition=partition)
+        async with consumer_of(broker, max_buffered_bytes=8 * MIB, fetch_max_wait_ms=5_000) as consumer:
+            for _ in range(4):
+                await asyncio.wait_for(consumer.getone(), 10)
+            await consumer.getmany(timeout_ms=5_500)
+            for partition in range(2):
+                consumer.seek(TopicPartition(TOPIC, partition), 1)
+            since = broker.count("Fetch")
+            for _ in range(2):
+                await asyncio.wait_for(consumer.getone(), 10)
+            await consumer.getmany(timeout_ms=6_000)
+            assert broker.count("Fetch") - since < 100
+
+
+@pytest.mark.parametrize("record_bytes", [50_000, 900_000])
+@pytest.mark.parametrize("bound_bytes", [MIB, 2 * MIB])
+@pytest.mark.parametrize("fails", ["in its handler", "in its deserializer"])
+@pytest.mark.virtual_time
+async def test_a_partition_that_fails_leaves_memory_to_the_others(virtual_broker, bound_bytes, record_bytes, fails):
+    def deserialize(value):
+        if value[:1] == b"P" and fails == "in its deserializer":
+            raise ValueError(value[:1])
+        return value
+
+    virtual_broker.create_topic(TOPIC, 2)
+    virtual_broker.produce(TOPIC, b"P" + bytes(record_bytes))
+    for _ in range(4 * MIB // record_bytes):
+        virtual_broker.produce(TOPIC, bytes(record_bytes))
+    good_count = 0
+
+    async def read(consumer):
+        nonlocal good_count
+        try:
+            async for record in consumer:
+                if not record.partition:
+                    break
+                good_count += 1
+                if good_count == 5:
+                    break
+        except RecordDeserializationError:
+            await asyncio.sleep(0.01)
+
+    async with consumer_of(virtual_broker, max_buffered_bytes=bound_bytes, value_deserializer=deserialize) as consumer:
+        await read(consumer)
+        for _ in range(5):
+            virtual_broker.produce(TOPIC, bytes(record_bytes), partition=1)
+        async with asyncio.timeout(60):
+            while good_count < 5:
+                await read(consumer)

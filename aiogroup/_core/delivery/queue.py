@@ -103,6 +103,8 @@ class Queue:
         is_inflating = self._supply.inflating is not None or self._supply.to_inflate
         if self._withheld is not None and not (self._has_ready or is_inflating):
             self._favoured, drained_count = self._withheld, self._supply.drained_count
+            if self._favoured.is_held_up:
+                self.turns.move_to_end(self._favoured)  # next time the other lanes that are withheld come before it
             yield self._favoured
             if not self._has_ready and drained_count != self._supply.drained_count:  # it held no records after all
                 yield from self.by_turn(only)

@@ -49,6 +49,9 @@ class Bar(Enum):
 PAUSES: Final = frozenset({Bar.PAUSED, Bar.SUSPENDED})
 """The application wants nothing of the lane."""
 
+HOLD_UP: Final = frozenset({Bar.LEAVING, Bar.DELAYED})
+"""These bars last as long as the application takes, or fails."""
+
 LIFTED_BY_A_MOVE: Final = frozenset({Bar.HELD, Bar.DELAYED})
 """These bars are about the position at which they were set."""
 
@@ -263,6 +266,16 @@ class Lane:
     def is_due(self) -> bool:
         """Whether the lane has something to deliver, or an error to raise."""
         return bool(self.buffer.ready_count or self.buffer.pieces) or self.error is not None
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether what is buffered waits for the application: to skip a record that cannot be delivered, to try again
+        later with one that failed, or to let the lane go.
+        """
+        buffer = self.buffer
+        if not self.bars.isdisjoint(HOLD_UP):
+            return True
+        return not buffer.ready_count and bool(buffer.pieces) and buffer.pieces[0].poison_offset is not None
 
     @property
     def due_error(self) -> AiogroupError | None:

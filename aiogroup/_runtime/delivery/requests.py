@@ -415,6 +415,7 @@ class Requests:
         except (RecordDeserializationError, TimestampError) as error:
             if self._poison.note(error):
                 self._emit(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
+                self._changes.tell(Change.FETCHABLE)  # the others must not wait for the memory of this partition
             raise
 
     def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:

@@ -110,9 +110,7 @@ class Brokers:
 
     def look(self, cluster: Cluster, now_ms: int) -> None:
         """Bring the plan up to date."""
-        tally = self.budget.tally
-        if tally.needs_records or tally.is_narrow:
-            self.budget.look()
+        self.budget.look()
         self.planner.plan_touched(cluster, now_ms)
 
 
@@ -388,6 +386,7 @@ class AfterSeek(BrokerFetch):
 
     _share = 0
     _idle_ms = WAIT_MIN_MS
+    _is_hurried = False
 
     @property
     def is_wanted(self) -> bool:
@@ -395,7 +394,11 @@ class AfterSeek(BrokerFetch):
 
     def is_due(self, cluster: Cluster, now_ms: int) -> bool:
         self._brokers.look(cluster, now_ms)
-        is_wanted = self.is_wanted
+        moved, is_hurried, self._is_hurried = self._planner.moved(self.node_id), self._is_hurried, False
+        is_wanted = bool(moved)
+        if is_hurried and moved != self._asked:
+            # But what had no records a moment ago is not asked for again at once: each answer is a change, too.
+            self.wake_at_ms = 0
         self.waits_for = Room.MEMORY if is_wanted else Room.BUFFER
         if self._begun is not None or self.has_more or now_ms < self.wake_at_ms or not is_wanted:
             return False
@@ -410,7 +413,7 @@ class AfterSeek(BrokerFetch):
 
     def hurry(self) -> None:
         """Something has changed: look at once whether there is anything to fetch now."""
-        self.wake_at_ms = 0
+        self._is_hurried = True
 
     def begin(self, now_ms: int, drained_count: int) -> tuple[FetchRequest, int | None]:
         begun = without_session(self._planner.moved(self.node_id))
@@ -431,7 +434,8 @@ class AfterSeek(BrokerFetch):
         return True
 
     def _wait(self, now_ms: int) -> None:
-        self.wake_at_ms, self._idle_ms = now_ms + self._idle_ms, self._idle_ms * 2
+        longest_ms = max(WAIT_MIN_MS, self._brokers.config.fetch_max_wait_ms)
+        self.wake_at_ms, self._idle_ms = now_ms + self._idle_ms, min(self._idle_ms * 2, longest_ms)
 
     def lost(self, why: str, now_ms: int) -> None:
         self.news.append(events.FetchFailed(self.node_id, None, None, why))

@@ -29,10 +29,12 @@ class FetchBudget:
 
     def look(self) -> None:
         """Decide whether lanes whose records are waited for cannot be fetched within the bound: then only these are
-        fetched.
+        fetched. The same holds while all that is buffered is held up: the other lanes go on.
         """
         tally = self.tally
-        is_narrow = tally.needs_records and self._left_bytes() + tally.in_flight_bytes < self._least_bytes
+        is_narrow = self._left_bytes() + tally.in_flight_bytes < self._least_bytes and (
+            tally.needs_records or self._is_held_up()
+        )
         if is_narrow is not tally.is_narrow:
             tally.is_narrow = is_narrow
             tally.touch(each.tp for each in self._lanes)
@@ -45,6 +47,16 @@ class FetchBudget:
         if waiting_count <= 1:
             return free_bytes
         return max(free_bytes // waiting_count, min(free_bytes, self._least_bytes))
+
+    def _is_held_up(self) -> bool:
+        """Whether nothing that is buffered can be handed out for a while. One answer more than the bound is allowed for
+        that.
+        """
+        tally = self.tally
+        if tally.fetched_bytes + tally.decoded_bytes > self._bound_bytes + self._least_bytes:
+            return False
+        due = [each for each in tally.turns if each.is_due]
+        return bool(due) and all(each.is_held_up for each in due)
 
     @property
     def _least_bytes(self) -> int:

@@ -26,6 +26,7 @@ _LAST_BASE_OFFSET: Final = 2**63 - 2**31 - 1
 """The highest base offset that is accepted: from a higher one, the next position might not fit into Kafka's 64 bits."""
 
 _FRAME: Final = struct.Struct(">qi")  # base offset, length of what follows
+FRAME_BYTES: Final = _FRAME.size
 _MAGIC_OFFSET: Final = 16
 _SMALLEST_LENGTH: Final = 14  # a v0 message without key and value, as Kafka's ByteBufferLogInputStream
 
@@ -69,6 +70,11 @@ def frame_bytes(data: memoryview, pos: int, max_batch_bytes: int) -> int:
         why = f"the batch says that it has {length} bytes, more than max_batch_bytes={max_batch_bytes}"
         raise BatchError(why, base_offset)
     return _FRAME.size + int(length)
+
+
+def offset_at(data: memoryview, pos: int) -> int:
+    """The base offset of the batch at `pos`, of which `FRAME_BYTES` are there."""
+    return int(_FRAME.unpack_from(data, pos)[0])
 
 
 def read_batch(frame: memoryview) -> Batch | LegacyBatch:

@@ -323,7 +323,8 @@ class PartitionDecoder:
             try:
                 deliverable = self._is_deliverable(batch)
             except BatchError as error:
-                self._poison_here(error.offset, batch.next_offset, _damage(batch, error), error)
+                end = self._end_of(batch)
+                self._poison_here(error.offset, end, _damage(end, error), error)
                 return
             if deliverable:
                 self._batch = batch
@@ -455,7 +456,21 @@ class PartitionDecoder:
     # Poison.
 
     def _poison_at(self, batch: Batch | LegacyBatch | Reader | LegacyReader, error: Exception) -> None:
-        self._poison_here(batch.base_offset, batch.next_offset, _damage(batch, error), error)
+        self._poison_here(batch.base_offset, batch.next_offset, _damage(batch.next_offset, error), error)
+
+    def _end_of(self, batch: Batch | LegacyBatch) -> int:
+        """The first offset after a batch whose checksum is wrong, or an earlier one: then what is left of the batch is
+        fetched, and found damaged, again.
+
+        The header may be what is damaged. So the end that it names counts only up to where the next batch begins, or,
+        if that is in another answer, up to as many offsets as it says that it has records.
+        """
+        at, ends = max(self.next_offset, batch.base_offset or 0), [batch.next_offset]
+        if len(self._data) - self._pos >= batches.FRAME_BYTES:
+            ends.append(batches.offset_at(self._data, self._pos))
+        elif isinstance(batch, Batch):
+            ends.append(batch.base_offset + batch.records_count)
+        return min((end for end in ends if end > at), default=at + 1)
 
     def _poison_here(self, offset: int | None, end: int | None, message: str, cause: Exception) -> None:
         """Note damaged bytes: neither they nor the bytes after them in this piece are read."""
@@ -465,9 +480,9 @@ class PartitionDecoder:
         self._data = _NO_DATA
 
 
-def _damage(batch: Batch | LegacyBatch | Reader | LegacyReader, error: Exception) -> str:
+def _damage(end: int, error: Exception) -> str:
     said = str(error) if isinstance(error, BatchError) else f"damaged record ({error})"
-    return f"{said}; the batch ends at offset {batch.next_offset - 1}"
+    return f"{said}; the batch ends at offset {end - 1}"
 
 
 def _ends_by_abort(batch: Batch | LegacyBatch) -> bool:
