@@ -226,9 +226,10 @@ def _drain(given: _Given) -> int:
     if standing or not standing.lagging:
         _tell(f"{record_count:,} offsets pending in {len(standing)} partitions")
     if not is_enough:
+        left_count = sum(count(each.ranges) for each in standing.values())  # with those that retention has deleted
         if arguments.output == "json":
-            _say(_report_as_json(access, DrainReport(left_count=record_count, lagging=dict(standing.lagging))))
-        return max(3 if record_count else 0, _tell_lagging(standing.lagging.values()))
+            _say(_report_as_json(access, DrainReport(left_count=left_count, lagging=dict(standing.lagging))))
+        return max(3 if left_count else 0, _tell_lagging(standing.lagging.values()))
     # SIGTERM acts like Ctrl-C: the claim is given back, so that another driver need not wait for the session to end.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as ending:
@@ -304,7 +305,7 @@ def _in_one_line(given: _Given) -> Callable[[DataFrame], object]:
     def run(frame: DataFrame) -> object:
         try:
             return process(frame)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # to end the command is not to process the slice
             frames = traceback.extract_tb(error.__traceback__)
             at = next((each for each in reversed(frames) if each.filename == path), None)
             where = f" ({Path(path).name}, line {at.lineno})" if at is not None and given.arguments.foreach else ""
@@ -316,8 +317,15 @@ def _in_one_line(given: _Given) -> Callable[[DataFrame], object]:
 
 
 def _first_line(error: BaseException) -> str:
-    """The type and the first line of the message: Spark's messages go on with Java's stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The type and the first line of the message: Spark's messages go on with Java's stack. Of an error of Python on a
+    worker the first line says nothing: it is that error, which ends its traceback.
+    """
+    text = str(error)
+    _, is_python, behind = text.rpartition("Traceback (most recent call last):\n")
+    raised = next((line for line in behind.splitlines() if line[:1].strip()), "") if is_python else ""
+    if raised:
+        return raised[:500]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
 
 

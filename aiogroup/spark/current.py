@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,13 +18,15 @@ __all__ = ["Current", "at_work", "current"]
 class Current:
     """The group, the offsets of the DataFrame, and the storage level that Spark keeps it at.
 
-    `tables` has the tables to which this call of `process` has written.
+    `tables` has the tables to which this call of `process` has written. Each function in `undo` is called if this call
+    turns out not to have read all of the DataFrame.
     """
 
     group_id: str
     offsets: Mapping[LogId, Ranges]
     keep: str | None = None
     tables: set[str] = field(default_factory=set)
+    undo: list[Callable[[], object]] = field(default_factory=list)
 
 
 _CURRENT: Final[ContextVar[Current | None]] = ContextVar("aiogroup.spark.current", default=None)

@@ -21,7 +21,7 @@ from aiogroup.spark.access import Access
 from aiogroup.spark.claims import IDLE_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Claims
 from aiogroup.spark.completeness import WatchedByListener
 from aiogroup.spark.current import Current, at_work
-from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError, TopicRecreatedError
+from aiogroup.spark.errors import ClaimLostError, NotProcessedError, RangeBeyondEndError, TopicRecreatedError
 from aiogroup.spark.gaps import Missing, explain
 from aiogroup.spark.interrupts import noticing_interrupts
 from aiogroup.spark.isolation import isolate
@@ -384,7 +384,7 @@ class _Job:
         with noticing_interrupts():
             reading = reading_of(spark, pieces, self.reading, self.task_records, self.reader)
             watched = (WatchedRemotely if is_remote(spark) else WatchedByListener)(spark, reading, self.keep)
-        is_in_process = False
+        is_in_process, now = False, Current(self.access.group_id, _offsets(slices), self.keep)
         try:
             with (
                 noticing_interrupts(),
@@ -394,7 +394,7 @@ class _Job:
                 kept = watched.kept()
                 with watched:
                     is_in_process = True
-                    with at_work(Current(self.access.group_id, _offsets(slices), self.keep)):
+                    with at_work(now):
                         self.process(watched.frame)
                     is_in_process = False
                 counted = watched.count(kept)
@@ -404,6 +404,9 @@ class _Job:
             if self._is_overtaken(slices, error) and (not is_last or _is_of_the_reader(error)):
                 self.overtaken_by = error
                 return None
+            if isinstance(error, NotProcessedError) and not is_in_process:
+                for undo in now.undo:  # or the next job would leave out what the table does not have
+                    undo()
             if isinstance(error, AiogroupError) and not is_in_process:
                 raise
             return error
@@ -461,6 +464,8 @@ class _Job:
         missing: Missing,
     ) -> None:
         so_far = self.so_far
+        if len(durable) < len(slices):  # the round was counted as a whole
+            records_count, missing = min(records_count, sum(len(slices[tp]) for tp in durable)), Missing()
         done = {tp: union(so_far.done.get(tp, ()), slices[tp].ranges) for tp in durable}
         self.so_far = replace(
             so_far,

@@ -8,7 +8,27 @@ from contextlib import contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
 
-__all__ = ["noticing_interrupts"]
+__all__ = ["noticing_interrupts", "putting_off_interrupts"]
+
+
+@contextmanager
+def putting_off_interrupts() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM at the end of the block, as they would have been handled within it."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if current_thread() is not main_thread():
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    taken = [number for number, handler in handlers.items() if callable(handler)]
+    for number in taken:
+        signal.signal(number, lambda *call: came.append(call))
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, handlers[number])
+    if came:
+        signal.raise_signal(came[0][0])
 
 
 @contextmanager

@@ -19,6 +19,8 @@ SUSPICIOUS_FAILURES: Final = 12
 """After this number of failures single records are tried, from different places. If one succeeds, the records are the
 cause.
 """
+GOLDEN: Final = 0.6180339887498949
+"""Multiples of it, less their whole part, lie apart from each other and from halves and quarters."""
 MOST_ATTEMPTS: Final = 256
 """The limit of attempts, besides the round itself and one for each partition: the search ends, however many bad records
 there are.
@@ -51,7 +53,7 @@ def isolate(
     Returns:
         The offsets that failed.
 
-        Raises:
+    Raises:
         Exception: `error`, if no attempt succeeded, so that the records are not the cause.
     """
     failed: list[Failed] = []
@@ -62,8 +64,8 @@ def isolate(
     while waiting and attempts_left and failures < FAILURES_IN_A_ROW:
         part, why = waiting.popleft()
         if failures >= SUSPICIOUS_FAILURES and len(part) > 1:
-            part, rest = part.divided(1)
-            waiting.append((rest, why))
+            part, rests = _one_of(part, attempts_left)
+            waiting.extend((rest, why) for rest in rests)
         attempts_left -= 1
         outcome = work({part.tp: part})
         if isinstance(outcome, Exception):
@@ -76,6 +78,19 @@ def isolate(
     if waiting and not has_worked:
         raise error
     return (*failed, *(Failed(part.tp, part.ranges, why) for part, why in waiting))
+
+
+def _one_of(part: Slice, number: int) -> tuple[Slice, list[Slice]]:
+    """One record of the part, and the parts before and behind it. The number says where it lies: in another place each
+    time, which is not where halves begin, since bad records often come at equal distances.
+    """
+    at = int(len(part) * (number * GOLDEN % 1))
+    rests = []
+    if at:
+        before, part = part.divided(at)
+        rests.append(before)
+    one, after = part.divided(1)
+    return one, [*rests, *([after] if len(after) else [])]
 
 
 def _halves(part: Slice, why: Exception, failed: list[Failed]) -> list[tuple[Slice, Exception]]:

@@ -30,11 +30,15 @@ class LaterMarkError(ValueError):
 
 @dataclass(frozen=True)
 class Mark:
-    """The offsets that one commit has brought for a group. No two commits have the same `id`."""
+    """The offsets that one commit has brought for a group. No two commits have the same `id`.
+
+    `voids` is the id of an earlier commit that has not brought the offsets that its mark names.
+    """
 
     group_id: str
     offsets: Offsets
     id: str
+    voids: str = ""
 
     @staticmethod
     def of(group_id: str, offsets: Offsets) -> Mark:
@@ -72,14 +76,16 @@ class Mark:
             for cluster_id, topic, topic_id, partitions in found["topics"]
             for partition, pairs in partitions.items()
         }
-        return Mark(found["group"], offsets, found["id"])
+        return Mark(found["group"], offsets, found["id"], found.get("voids", ""))
 
 
 def held(marks: Iterable[Mark], group_id: str) -> dict[LogId, Ranges]:
     """The offsets that commits have brought for this group."""
     by_log: dict[LogId, list[Range]] = {}
-    for mark in marks:
-        if mark.group_id == group_id:
+    known = [*marks]
+    void = {mark.voids for mark in known}
+    for mark in known:
+        if mark.group_id == group_id and mark.id not in void:
             for log, ranges in mark.offsets.items():
                 by_log.setdefault(log, []).extend(ranges)
     return {log: join(union(tuple(of_log), ())) for log, of_log in by_log.items()}
@@ -138,7 +144,8 @@ def _content(mark: Mark) -> dict[str, Any]:
     for log, ranges in sorted(mark.offsets.items(), key=lambda item: (item[0].topic, item[0].partition)):
         topic = (log.cluster_id, log.topic, str(log.topic_id))
         topics.setdefault(topic, {})[str(log.partition)] = ranges
-    return {"aiogroup": VERSION, "group": mark.group_id, "topics": [[*topic, by] for topic, by in topics.items()]}
+    content = {"aiogroup": VERSION, "group": mark.group_id, "topics": [[*topic, by] for topic, by in topics.items()]}
+    return content | ({"voids": mark.voids} if mark.voids else {})
 
 
 def _as_json(content: Mapping[str, Any]) -> str:

@@ -85,9 +85,10 @@ class DrainReport:
 
     `record_count` is the number of their records, and `missing` counts the other offsets by their reason.
     `dropped_count` slices were processed but not committed, because the claim or the token's id had changed: a job
-    repeats them. `left_count` offsets are still pending: because there are fewer than `min_records`, because other
-    drivers have claimed them, or because `process` raised for them (then they are in `failed`). `lagging` has the
-    partitions in which the group is behind without a token, so that no job can know which ranges are left to jobs.
+    repeats them, and the other slices of such a round are counted by their offsets. `left_count` offsets are still
+    pending: because there are fewer than `min_records`, because other drivers have claimed them, or because `process`
+    raised for them (then they are in `failed`). `lagging` has the partitions in which the group is behind without a
+    token, so that no job can know which ranges are left to jobs.
     """
 
     record_count: int = 0

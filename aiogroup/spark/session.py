@@ -24,6 +24,7 @@ from aiogroup.spark.errors import (
     SparkStartError,
     UnsupportedSparkError,
 )
+from aiogroup.spark.interrupts import putting_off_interrupts
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -263,7 +264,10 @@ def _start_java(conf: SparkConf, words: IO[bytes]) -> None:
 
     if SparkContext._gateway is None:
         sys.stderr.flush()
-        gateway = launch_gateway(conf, {"stdout": 2, "stderr": words})  # type: ignore[no-untyped-call]
+        # An exception in the middle of it would leave a Java behind that never ends: it would not find the folder into
+        # which it writes its port, and then does not look whether Python is there.
+        with putting_off_interrupts():
+            gateway = launch_gateway(conf, {"stdout": 2, "stderr": words})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
 
 

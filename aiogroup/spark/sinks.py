@@ -7,8 +7,10 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from aiogroup.errors import ConfigError
 from aiogroup.spark.current import Current, current
@@ -84,9 +86,7 @@ def _append_once(table: Table, name: str, frame: DataFrame, now: Current) -> Non
     left = without(now.offsets, held(table.marks(), now.group_id))
     mark = Mark.of(now.group_id, left)
     if left:
-        news = frame if left == now.offsets else _only(frame, left)
-        if SLICE not in frame.sparkSession.table(name).columns:
-            news = news.drop(SLICE)
+        news = _fitting(name, frame if left == now.offsets else _only(frame, left))
         try:
             table.append(news, mark)
         except Exception:
@@ -97,10 +97,27 @@ def _append_once(table: Table, name: str, frame: DataFrame, now: Current) -> Non
         else:
             marks = table.marks()
             if any(each.id == mark.id for each in marks):
+                now.undo.append(partial(_void, table, name, frame, mark))
                 _tell_twice(name, left, held((each for each in marks if each.id != mark.id), now.group_id))
                 return
     # The table holds the records already. They are read all the same, because the job counts what is read now.
     frame.write.format("noop").mode("overwrite").save()
+
+
+def _void(table: Table, name: str, frame: DataFrame, mark: Mark) -> None:
+    """Commit that the commit with this mark has not brought what the mark names: the next job writes all of it."""
+    table.marks()
+    table.append(_fitting(name, frame.limit(0)), Mark(mark.group_id, {}, uuid4().hex, mark.id))
+    _logger.error(
+        "%s holds a part of what is still pending, and gets it once more: process wrote a DataFrame that had not read "
+        "every record",
+        name,
+    )
+
+
+def _fitting(name: str, frame: DataFrame) -> DataFrame:
+    """The DataFrame, without the column `slice` if the table has none."""
+    return frame if SLICE in frame.sparkSession.table(name).columns else frame.drop(SLICE)
 
 
 def _only(frame: DataFrame, offsets: Offsets) -> DataFrame:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final
 
 from aiogroup._core.recovery.ranges import Range, Ranges, above, below, count, subtract
@@ -92,11 +92,12 @@ def cut(
     Each partition gets a share by what it has left, in whole pieces, which end at multiples of `grid`. The offsets in
     `without` are in no slice.
     """
-    left, pieces = {}, {}
+    left, pieces, totals = {}, {}, {}
     for tp in sorted(standing.keys() & held):
         left[tp] = subtract(standing[tp].ranges, (without or {}).get(tp, ()))
-        pieces[tp] = [each for one in above(left[tp], standing[tp].log_start) for each in _pieces(tp, one, grid)]
-    numbers = deal({tp: [*map(len, each)] for tp, each in pieces.items() if each}, most, slice_most)
+        readable = above(left[tp], standing[tp].log_start)
+        totals[tp], pieces[tp] = count(readable), _first(tp, readable, grid, min(most, slice_most or most))
+    numbers = deal({tp: [*map(len, each)] for tp, each in pieces.items() if each}, most, slice_most, totals)
     slices = {}
     for tp, ranges in left.items():
         taken = pieces[tp][: numbers.get(tp, 0)]
@@ -107,15 +108,31 @@ def cut(
     return slices
 
 
+def _first(tp: TopicPartition, ranges: Ranges, grid: int, most: int) -> list[Piece]:
+    """The first pieces of the ranges, which have at least `most` offsets: a round can have no more of them."""
+    pieces: list[Piece] = []
+    for piece in chain.from_iterable(_pieces(tp, one, grid) for one in ranges):
+        pieces.append(piece)
+        most -= len(piece)
+        if most < 0:
+            break
+    return pieces
+
+
 def _pieces(tp: TopicPartition, one: Range, grid: int) -> Iterator[Piece]:
     """The range in pieces that end at multiples of `grid`."""
-    ends = (*range((one.start // grid + 1) * grid, one.end, grid), one.end)
-    for start, end in zip((one.start, *ends), ends, strict=False):
+    start = one.start
+    while start < one.end:
+        end = min((start // grid + 1) * grid, one.end)
         yield Piece(tp, start, end)
+        start = end
 
 
 def deal(
-    sizes: Mapping[TopicPartition, Sequence[int]], most: int, of_each: int | None = None
+    sizes: Mapping[TopicPartition, Sequence[int]],
+    most: int,
+    of_each: int | None = None,
+    lefts: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
     """How many of its pieces each partition brings into a round, given their sizes: at most `most` offsets in all.
 
@@ -123,8 +140,9 @@ def deal(
     from the partition with the most left. So all partitions make progress, as far as there is room, and end together.
     """
     totals = {tp: [0, *accumulate(each)] for tp, each in sizes.items()}
+    lefts = lefts or {tp: each[-1] for tp, each in totals.items()}
     numbers = dict.fromkeys(sizes, 0)
-    waiting = [(0.0, -each[-1], tp) for tp, each in totals.items()]
+    waiting = [(0.0, -lefts[tp], tp) for tp in totals]
     heapify(waiting)
     while waiting:
         _, left, tp = heappop(waiting)
@@ -134,7 +152,7 @@ def deal(
         most -= sizes[tp][number]
         numbers[tp] = number + 1
         if number + 1 < len(sizes[tp]):
-            heappush(waiting, (sums[number + 1] / sums[-1], left, tp))
+            heappush(waiting, (sums[number + 1] / lefts[tp], left, tp))
     return numbers
 
 

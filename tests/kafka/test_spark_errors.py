@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 
 from aiogroup import GroupAuthorizationError, TopicAuthorizationError
@@ -342,6 +344,26 @@ def test_bad_records_are_told_and_the_others_are_committed(place, connector):
         f"aiogroup: failed: {place.topic}-0 5-6: tests.support.spark:explode_at_5 raised ValueError: "
     )
     assert pending_ranges(**access(place))[place.tp()].ranges == ((5, 6),)
+
+
+def test_what_retention_deleted_is_pending_too(place, tmp_path):
+    run(leave_behind(place, {0: [(3, 9)]}, live=20))
+
+    async def delete():
+        async with place.admin() as admin:
+            await admin.delete_records({place.tp(): RecordsToDelete(before_offset=12)}, 10_000)
+
+    run(delete())
+    done = command(place, "--to", f"parquet:{tmp_path}/out", "--min-records", "10", "-o", "json")
+    assert done.returncode == 3, done.stderr
+    assert json.loads(done.stdout)["left_count"] == 6
+
+
+def test_an_error_of_a_worker_is_told_by_its_own_last_line(place):
+    run(leave_behind(place, {0: [(3, 9)]}, live=20))
+    done = command(place, "--foreach", "tests.support.spark:explode_on_a_worker")
+    assert done.returncode == 1
+    assert "raised ValueError: the amount is no number" in done.stderr.splitlines()[-1]
 
 
 def test_a_session_without_the_connector(place, connector, tmp_path):

@@ -144,3 +144,11 @@ def test_what_is_no_error_of_process_is_raised():
 
     with pytest.raises(IncompleteError):
         isolate(backlog([(0, 9)], [(0, 9)]), BadRecordError("first"), work)
+
+
+@pytest.mark.parametrize(("count", "each"), [(1_024, 64), (1_024, 2), (10_000, 1_000)])
+def test_bad_records_at_equal_distances_are_not_taken_for_a_sink_that_is_down(count, each):
+    sink = Sink({(0, offset) for offset in range(0, count, each)})
+    failed = failed_offsets(isolate(backlog([(0, count)]), BadRecordError(), sink))
+    assert sink.done
+    assert sorted([*sink.done, *failed]) == [(0, offset) for offset in range(count)]

@@ -133,6 +133,13 @@ def test_rows_have_the_fields_of_their_table_and_a_day(name):
     assert {row[-1] for row in rows} <= {"1970-01-01", "1970-01-02"}
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_no_row_has_a_day_outside_of_the_window_which_another_run_has_written(name):
+    findings = advice_of(paused()).findings
+    assert {row[-1] for row in rows_of(name, findings, since=DAY_MS)} == {"1970-01-02"}
+    assert {row[-1] for row in rows_of(name, findings, until=DAY_MS)} == {"1970-01-01"}
+
+
 def test_a_day_is_of_utc():
     assert (day_of(DAY_MS - 1), day_of(DAY_MS)) == ("1970-01-01", "1970-01-02")
 

@@ -110,3 +110,13 @@ def test_delta_holds_what_was_not_undone(told, expected):
 def test_a_restored_version_that_delta_does_not_tell_holds_nothing():
     told = commits(mark((0, 1)).text, restore("0"))
     assert of_delta({version + 5: each for version, each in told.items()}) == []
+
+
+def test_a_voided_commit_has_brought_nothing_until_it_is_made_again():
+    wrote, others = mark((0, 9)), mark((0, 20), group="audit")
+    void = Mark("billing", {}, "1" * 32, wrote.id)
+    assert Mark.read_text(void.text) == void
+    assert void.content_id != Mark("billing", {}, "2" * 32, others.id).content_id
+    assert held([wrote, void], "billing") == held([void, wrote], "billing") == {}
+    assert held([wrote, others, void], "audit") == {log(): read([(0, 20)])}
+    assert held([wrote, void, mark((0, 9))], "billing") == {log(): read([(0, 9)])}

@@ -260,3 +260,9 @@ def test_a_damaged_batch_in_a_gap_is_named(batch, match):
 def test_the_batches_in_a_gap():
     data = w.batch([w.Sent(3), w.Sent(5)]) + w.batch([], base=6, last=7, count=0)
     assert list(batches_in(memoryview(data))) == [(6, False, [3, 5]), (8, False, [])]
+
+
+def test_a_round_is_cut_without_all_pieces_of_a_backlog_that_is_far_bigger():
+    held = {TopicPartition(TP.topic, number): pending((0, 10**15), partition=number) for number in range(2)}
+    slices = cut(held, held.keys(), 30, 10)
+    assert sum(map(len, slices.values())) == 30

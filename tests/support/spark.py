@@ -196,3 +196,14 @@ def run(coroutine):
 
 if __name__ == "__main__":
     train(*sys.argv[1:])
+
+
+def explode_on_a_worker(frame):
+    """For `--foreach`: an error in a function that Spark calls in a process of its own."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    @F.udf
+    def amount(value):
+        raise ValueError("the amount is no number")
+
+    frame.select(amount("value")).collect()

@@ -115,7 +115,7 @@ def run(given: Given, say: Callable[[str], None], tell: Callable[[object], None]
     try:
         advice = advise(read_events(spark, **given.source))
         if given.to is not None:
-            write_tables(spark, given.to, advice.findings)
+            write_tables(spark, given.to, advice.findings, since=given.source["since"], until=given.source["until"])
             tell(f"wrote the tables into {given.to}")
     finally:
         spark.stop()

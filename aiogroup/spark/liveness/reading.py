@@ -24,7 +24,7 @@ from aiogroup.spark.reading import check_connector
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["read_events"]
+__all__ = ["ms_of", "read_events"]
 
 LINE: Final = "value"
 PATH: Final = "file_path"
@@ -81,7 +81,7 @@ def read_events(
         ConnectorMissingError: a topic needs Spark's Kafka connector.
         ConfigError: not exactly one of files and topic is given, or a bound is not a time.
     """
-    since_ms, until_ms = _ms(since, "since"), _ms(until, "until")
+    since_ms, until_ms = ms_of(since, "since"), ms_of(until, "until")
     damages: dict[str, str] = {}
     if paths is not None and bootstrap_servers is None and topic is None:
         named = [str(each) for each in ([paths] if isinstance(paths, str | Path) else paths)]
@@ -98,7 +98,7 @@ def read_events(
     return _bounded(events, since_ms, until_ms, group)
 
 
-def _ms(at: int | datetime | None, name: str) -> int | None:
+def ms_of(at: int | datetime | None, name: str) -> int | None:
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise ConfigError(f"{name}={at!r} has no time zone: give one, or milliseconds since the epoch")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from aiogroup._command.properties import consumer_settings
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["load"]
 
 NAME: Final = "aiogroup.pieces"
+_NUMBERS: Final = count(1)
 TASKS: Final = "tasks"
 
 
@@ -41,13 +43,13 @@ def load(
     """The records of these pieces; `with_held` also the rows that say what their offsets hold."""
     from aiogroup.spark.source.arrow import COLUMNS, HELD  # noqa: PLC0415 (pyarrow)
 
-    spark.dataSource.register(_source())
+    source = _source(tuple(sorted(_known(access.properties).items())))
+    spark.dataSource.register(source)
     most = task_records or records_of_a_task(sum(map(len, pieces)), slots_of(spark))
     tasks = [[(*part.tp, part.start, part.end, part.name) for part in task] for task in tasks_of(pieces, most)]
     return (
-        spark.read.format(NAME)
+        spark.read.format(source.name())
         .schema(f"{COLUMNS}, {HELD}" if with_held else COLUMNS)
-        .options(**_known(access.properties))
         .options(
             **{
                 "bootstrap.servers": access.bootstrap_servers,
@@ -62,9 +64,14 @@ def load(
 
 
 @cache
-def _source() -> type[DataSource]:
+def _source(properties: tuple[tuple[str, str], ...]) -> type[DataSource]:
+    """A source for each set of properties, which are in what pickle sends: options of a plan are in the log of events
+    and the pages of a server of Spark Connect, whatever their names.
+    """
     from pyspark.sql import datasource  # noqa: PLC0415 (an extra)
 
+    name_here = f"{NAME}.{next(_NUMBERS)}"
+    hidden = dict(properties)
     forget_zips = forgetting()
 
     class Pieces(datasource.DataSource):
@@ -74,10 +81,10 @@ def _source() -> type[DataSource]:
 
         @classmethod
         def name(cls) -> str:
-            return "aiogroup.pieces"
+            return name_here
 
         def reader(self, schema: Any) -> Reader:  # noqa: ANN401 (a StructType)
-            return Reader(dict(self.options), "held" in schema.fieldNames())
+            return Reader({**hidden, **self.options}, "held" in schema.fieldNames())
 
     class Reader(datasource.DataSourceReader):
         def __init__(self, options: dict[str, str], with_held: bool) -> None:

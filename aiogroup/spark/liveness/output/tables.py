@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_origin, 
 from aiogroup.spark.liveness.advice import Findings, Proposal
 from aiogroup.spark.liveness.counterfactuals import Counterfactual
 from aiogroup.spark.liveness.episodes import Episode, Rebalance
+from aiogroup.spark.liveness.reading import ms_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,31 +32,61 @@ def day_of(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, tz=UTC).strftime("%Y-%m-%d")
 
 
-def rows_of(name: str, findings: Iterable[Findings]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table. A row about a whole window gets the day of the window's end."""
+def rows_of(
+    name: str, findings: Iterable[Findings], *, since: int | datetime | None = None, until: int | datetime | None = None
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table. A row about a whole window gets the day of the window's end.
+
+    `since` and `until` bound the window. What began before it, or seems to by a corrected clock, gets the window's
+    first day: a row of an earlier day would replace all that an earlier run has written for that day.
+    """
+    since_ms, until_ms = ms_of(since, "since"), ms_of(until, "until")
+    first = "" if since_ms is None else day_of(since_ms)
+    last = "9999" if until_ms is None else day_of(until_ms - 1)
+
+    def day(at_ms: int) -> str:
+        return min(max(day_of(at_ms), first), last)
+
     for found in findings:
-        last_day = day_of(found.story.ended_at_ms)
+        last_day = day(found.story.ended_at_ms)
         match name:
             case "episodes":
-                yield from ((*each, day_of(each.started_at_ms)) for each in found.story.episodes)
+                yield from ((*each, day(each.started_at_ms)) for each in found.story.episodes)
             case "rebalances":
-                yield from ((*each, day_of(each.started_at_ms)) for each in found.story.rebalances)
+                yield from ((*each, day(each.started_at_ms)) for each in found.story.rebalances)
             case "counterfactuals":
                 yield from ((*each, last_day) for each in found.counterfactuals)
             case _:
                 yield from ((*each, last_day) for each in found.proposals)
 
 
-def table(spark: SparkSession, name: str, findings: Iterable[Findings]) -> DataFrame:
-    """One of `TABLES` as a DataFrame."""
-    return spark.createDataFrame([*rows_of(name, findings)], _schema(TABLES[name]))
+def table(
+    spark: SparkSession,
+    name: str,
+    findings: Iterable[Findings],
+    *,
+    since: int | datetime | None = None,
+    until: int | datetime | None = None,
+) -> DataFrame:
+    """One of `TABLES` as a DataFrame; `since` and `until` as in `rows_of`."""
+    return spark.createDataFrame([*rows_of(name, findings, since=since, until=until)], _schema(TABLES[name]))
 
 
-def write_tables(spark: SparkSession, path: str, findings: Iterable[Findings]) -> None:
-    """Write all tables into folders below `path`; any file system of Spark will do."""
+def write_tables(
+    spark: SparkSession,
+    path: str,
+    findings: Iterable[Findings],
+    *,
+    since: int | datetime | None = None,
+    until: int | datetime | None = None,
+) -> None:
+    """Write all tables into folders below `path`; any file system of Spark will do.
+
+    Give the `since` and `until` of the events, so that a run replaces no day before or behind them.
+    """
     given = [*findings]
     for name in TABLES:
-        writer = table(spark, name, given).repartition(*PARTITIONS).write.mode("overwrite")
+        writer = table(spark, name, given, since=since, until=until).repartition(*PARTITIONS).write.mode("overwrite")
         writer.option("partitionOverwriteMode", "dynamic").partitionBy(*PARTITIONS).parquet(f"{path}/{name}")
 
 

@@ -1,0 +1,38 @@
+"""Ctrl-C and SIGTERM while something runs that must not be left half done."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from aiogroup.spark.interrupts import putting_off_interrupts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_handled_once_at_the_end(number):
+    heard = []
+    before = signal.signal(number, lambda *call: heard.append(call[0]))
+    try:
+        with putting_off_interrupts():
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+            assert not heard
+        assert heard == [number]
+        signal.raise_signal(number)
+        assert heard == [number] * 2
+    finally:
+        signal.signal(number, before)
+
+
+def test_ctrl_c_is_raised_behind_the_block():
+    reached = []
+
+    def interrupted():
+        with putting_off_interrupts():
+            signal.raise_signal(signal.SIGINT)
+            reached.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert reached
