@@ -55,8 +55,13 @@ class FetchBudget:
         tally = self.tally
         if tally.fetched_bytes + tally.decoded_bytes > self._bound_bytes + self._least_bytes:
             return False
-        due = [each for each in tally.turns if each.is_due]
-        return bool(due) and all(each.is_held_up for each in due)
+        is_any_due = False
+        for lane in tally.turns:  # mostly the first lane that is due is not held up, which ends this
+            if lane.is_due:
+                if not lane.is_held_up:
+                    return False
+                is_any_due = True
+        return is_any_due
 
     @property
     def _least_bytes(self) -> int:
