@@ -13,22 +13,31 @@ __all__ = ["noticing_interrupts", "putting_off_interrupts"]
 
 @contextmanager
 def putting_off_interrupts() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM at the end of the block, as they would have been handled within it."""
+    """Handle SIGINT and SIGTERM at the end of the block, as they would have been handled within it. A second one is
+    handled at once: the block may hang.
+    """
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     if current_thread() is not main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
+    came: list[int] = []
+
+    def put_off(number: int, frame: FrameType | None) -> None:
+        handler = handlers[signal.Signals(number)]
+        if came and callable(handler):
+            handler(number, frame)
+        came.append(number)
+
     taken = [number for number, handler in handlers.items() if callable(handler)]
     for number in taken:
-        signal.signal(number, lambda *call: came.append(call))
+        signal.signal(number, put_off)
     try:
         yield
     finally:
         for number in taken:
             signal.signal(number, handlers[number])
     if came:
-        signal.raise_signal(came[0][0])
+        signal.raise_signal(came[0])
 
 
 @contextmanager

@@ -47,8 +47,11 @@ def to_table(name: str) -> Callable[[DataFrame], None]:
     """A `process` for `drain` that appends to a table of Delta or Iceberg, in one commit, each record once.
 
     Each commit records its offsets for the group. A repeated slice leaves out the offsets that earlier commits
-    recorded, even if the slices are cut differently now. `name` is the table's name in SQL, say `lake.orders` or ``
-    delta.`/path` ``. The table must exist.
+    recorded, even if the slices are cut differently now. `name` is the table's name in SQL, for example `lake.orders`
+    or `` delta.`/path` ``. The table must exist.
+
+    If `process` turns out not to have read every record, a second commit without records says that the first one does
+    not count: the next job writes all of the slice, and the part that is there is there twice.
 
     The DataFrame may be changed before: `to_table("lake.orders")(frame.select(...))`. It must still have the columns
     topic, partition and offset. The column `slice` is left out if the table has none. Each call of `process` may
