@@ -146,6 +146,19 @@ def test_it_is_made_as_its_fields_say(kind):
         kind("a", size=1)
 
 
+def test_a_class_says_how_it_is_made_before_it_was_ever_made():
+    def kind():
+        return dataclass(frozen=True, slots=True)(type("New", (), {"__annotations__": {"a": "int"}, "a": 1}))
+
+    assert str(inspect.signature(kind())) == "(a: 'int' = 1) -> None"
+    assert [each.default for each in dataclasses.fields(kind())] == [1]
+    first = kind()
+    heir = type("Heir", (first,), {"__init__": lambda self: super(type(self), self).__init__(2)})
+    assert heir().a == 2
+    assert first().a == 1
+    assert first.__init__ is first.__init__
+
+
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 @KINDS
 def test_it_can_be_pickled_and_copied(kind, protocol):

@@ -6,6 +6,7 @@ One is of another table: NO_STATIC_MEMBER_INFO_SET is what KIP-345's draft calls
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cached_property
 
 from aiogroup._core.values import dataclass
 
@@ -176,7 +177,7 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, _RETRY, "the broker has as many share sessions as it allows"
     NO_STATIC_MEMBER_INFO_SET = 10345, _NO, "a static member must commit with its name and its id"
 
-    @property
+    @cached_property
     def row(self) -> ErrorRow:
         return ErrorRow(int(self), self.name, self._remedy != _NO, self._remedy == _STALE, self._message)
 
@@ -195,12 +196,12 @@ class ErrorRow:
     message: str
 
 
-_ROWS = {int(code): code.row for code in ErrorCode}
+_KNOWN = {int(each): each for each in ErrorCode}
 
 
 def lookup(code: int) -> ErrorRow:
     """The row of a code. A code that this version of aiogroup does not know gets a row that says so."""
-    row = _ROWS.get(code)
-    if row is not None:
-        return row
+    known = _KNOWN.get(code)
+    if known is not None:
+        return known.row
     return ErrorRow(code, f"UNKNOWN_CODE_{code}", False, False, "a code that is newer than this version of aiogroup")
