@@ -190,6 +190,7 @@ ODD = [
 ]
 HARMLESS = [
     {"group": ""},
+    {"event": "sample", "settings": {"session_timeout_ms": "9" * 18}},
     {"event": "sample", "settings": {"session_timeout_ms": "9" * 30}, "histograms": {"record_ms": {"0": 3}}},
     {"event": "sample", "settings": None, "histograms": {"record_ms": {"text": 3, "99999": 1, "5": None, "6": -2}}},
     {"event": "sample", "histograms": {"record_ms": None}},

@@ -11,14 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiogroup.eventlog.columns import Envelope
 from aiogroup.spark.__main__ import main
 from aiogroup.spark.liveness import command
 from aiogroup.spark.liveness.advice import Proposal, findings_of
 from aiogroup.spark.liveness.episodes import story_of
 from aiogroup.spark.liveness.job import advise
+from aiogroup.spark.liveness.output import text
+from aiogroup.spark.liveness.output.report import page
 from aiogroup.spark.liveness.output.tables import TABLES, rows_of, write_tables
 from aiogroup.spark.liveness.reading import read_events
 from aiogroup.spark.liveness.reference import histograms_of, stretches_of
+from aiogroup.spark.liveness.stretches import FIELDS
 from tests.support.fleets import DAY_MS, Fleet, random_lines
 from tests.support.spark import conf
 
@@ -57,6 +61,25 @@ def test_lines_that_are_no_events_are_counted_and_change_nothing(spark, tmp_path
     advice = advise(read_events(spark, path))
     assert advice.corrupt_count == 3
     assert {each.story.group: each for each in advice.findings} == expected(lines)
+
+
+def test_a_number_that_is_out_of_range_harms_no_other_group(spark, tmp_path):
+    lines = random_lines(random.Random(7), "billing")
+    used = FIELDS | Envelope.__dataclass_fields__.keys()
+    numbers = {(line["event"], name) for line in lines for name in line.keys() & used if type(line[name]) is int}
+    all_lines = [*lines]
+    for number, (event, name) in enumerate(sorted(numbers)):
+        own = [{**line, "group": f"odd-{number}"} for line in lines]
+        odd = next(line for line in own if line["event"] == event and name in line)
+        odd[name] = 2**53 if number % 2 else -(2**63)
+        all_lines += own
+    advice = advise(read_events(spark, write(tmp_path / "events.jsonl", all_lines)))
+    found = {each.story.group: each for each in advice.findings}
+    assert len(found) == len(numbers) + 1 > 20
+    assert {"billing": found["billing"]} == expected(lines)
+    assert "odd-1" in page(advice)
+    assert "odd-1" in text.as_text(advice)
+    write_tables(spark, f"{tmp_path}/tables", advice.findings)
 
 
 def days(*numbers):

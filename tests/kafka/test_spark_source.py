@@ -55,6 +55,16 @@ async def produce_one(place, **record):
         await producer.send_and_wait(place.topic, partition=0, **record)
 
 
+def test_a_time_that_spark_cannot_keep_is_null_and_the_record_is_read(spark, make_place):
+    """As of a producer that takes nanoseconds for milliseconds, which brokers up to 3.5 accept."""
+    place = make_place(**{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    run(place.produce(range(2), 0))
+    run(produce_one(place, value=b"odd", timestamp_ms=1_790_000_000_000_000_000))
+    run(leave_behind(place, {0: [(0, 3)]}, live=3))
+    rows = backlog(spark, place).orderBy("offset").collect()
+    assert [(row.offset, row.timestamp is None) for row in rows] == [(0, False), (1, False), (2, True)]
+
+
 def test_what_is_pending_is_read_and_stays_pending(spark, place):
     pending = {0: [(10, 60), (100, 130)], 1: [(5, 150)]}
     run(leave_behind(place, pending, live=160))

@@ -22,6 +22,7 @@ from aiogroup.spark.liveness.stretches import (
     ENDING,
     HEARD,
     INCIDENTS,
+    MOST_MS,
     NUMBER,
     SETTINGS,
     SILENCE_MS,
@@ -145,7 +146,8 @@ def _needed() -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
     event, is_sample = F.col("event"), F.col("event") == "sample"
-    heard = F.when(event.isin(*HEARD), F.col("at_ms")).when(is_sample, F.col("at_ms") - F.col("since_heartbeat_ms"))
+    at = F.col("at_ms")
+    heard = F.when(event.isin(*HEARD), at).when(is_sample, F.try_subtract(at, _bounded("since_heartbeat_ms")))
     settings = [F.col("settings")[name] for name in SETTINGS]
     numbers = [F.when(each.rlike(NUMBER), each.cast("long")).alias(f"s{n}") for n, each in enumerate(settings)]
     name = F.col("settings")["group_instance_id"]
@@ -154,9 +156,7 @@ def _needed() -> list[Column]:
         "reason",
         "error",
         "new",
-        "generation",
-        "duration_ms",
-        "waited_ms",
+        *(_bounded(name).alias(name) for name in ("generation", "duration_ms", "waited_ms")),
         F.size(F.coalesce("partitions", F.array().cast("array<string>"))).alias("count"),
     )
     return [
@@ -166,6 +166,12 @@ def _needed() -> list[Column]:
         F.when(is_sample & (name != ""), name).alias("instance_id"),
         F.when(event.isin(*INCIDENTS), _incident()).alias("incident"),
     ]
+
+
+def _bounded(name: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    return F.when(F.col(name).between(-MOST_MS, MOST_MS), F.col(name))
 
 
 def _is_corrupt() -> Column:
@@ -199,10 +205,12 @@ def _numbered(lines: DataFrame) -> DataFrame:
     # bad rows have no member, and the file, which is null for events, keeps them apart
     own = Window.partitionBy(*MEMBER, FILE).orderBy(*ORDER)
     before = _before(own)
+    # Bad rows have any numbers. Spark fails where a result does not fit, unless it is told to try.
+    silence_ms = F.try_subtract(F.col("at_ms"), before["at_ms"])
     begins_anew = (
         before["event"].isin(*ENDING)
-        | ((F.col("at_ms") - before["at_ms"] > SILENCE_MS) & (F.col("seq") <= before["seq"]))
-        | (2 * F.col("seq") < before["seq"])
+        | ((silence_ms > SILENCE_MS) & (F.col("seq") <= before["seq"]))
+        | (F.try_multiply(F.lit(2), F.col("seq")) < before["seq"])
     )
     begins_anew = F.coalesce(begins_anew, F.lit(False)).cast("long")
     is_after = F.coalesce(before["event"] == "rebalance_completed", F.lit(False)).cast("long")
@@ -261,7 +269,7 @@ def _incident() -> Column:
     amount = F.lit(None).cast("long")
     for event, field in INCIDENTS.items():
         if field is not None:
-            amount = F.when(F.col("event") == event, F.col(field)).otherwise(amount)
+            amount = F.when(F.col("event") == event, _bounded(field)).otherwise(amount)
     expected = F.coalesce("is_expected", F.lit(False))
     place = F.concat_ws("-", "topic", F.col("partition").cast("string"))
     return F.struct(

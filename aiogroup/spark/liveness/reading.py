@@ -18,7 +18,7 @@ from aiogroup.eventlog.columns import Envelope
 from aiogroup.spark.access import Access
 from aiogroup.spark.liveness.errors import EventsError, first_line
 from aiogroup.spark.liveness.schema import CORRUPT, DAMAGE, FILE, HISTOGRAMS, UNKNOWN, event_schema, required
-from aiogroup.spark.liveness.stretches import FIELDS
+from aiogroup.spark.liveness.stretches import FIELDS, MOST_MS
 from aiogroup.spark.reading import check_connector
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ PySpark's jars.
 """
 COMPRESSED: Final = (".gz", ".deflate", ".bz2", ".zst")
 """The file name suffixes that these codecs read."""
-MOST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999. A greater number is not taken for milliseconds since the epoch."""
 UNREAD: Final = "FAILED_READ_FILE"
 """Spark's name for errors of files."""
 LOGGERS: Final = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")

@@ -11,8 +11,10 @@ from typing import Any, TypeAlias
 from aiogroup.spark.liveness.buckets import BUCKET, Bucket
 from aiogroup.spark.liveness.stretches import (
     ENDING,
+    FIELDS,
     HEARD,
     INCIDENTS,
+    MOST_MS,
     NUMBER,
     SETTINGS,
     SILENCE_MS,
@@ -57,9 +59,18 @@ def _by_member(lines: Iterable[Line]) -> Iterator[list[Line]]:
         if line.get("group"):
             whose = (line["group"], line.get("client_id") or "", line["host"], line["pid"])
             member = (*whose, line.get("consumer_number") or 0)
-            members[member].setdefault((line["mono_ms"], line["event"], line["seq"]), line)
+            members[member].setdefault((line["mono_ms"], line["event"], line["seq"]), _bounded(line))
     for _, own in sorted(members.items()):
         yield sorted(own.values(), key=lambda line: (line["at_ms"], line["seq"], line["mono_ms"], line["event"]))
+
+
+def _bounded(line: Line) -> Line:
+    """The line without numbers that are out of range."""
+    return {name: each for name, each in line.items() if name not in FIELDS or not _is_out_of_range(each)}
+
+
+def _is_out_of_range(value: Any) -> bool:  # noqa: ANN401 (a field's)
+    return isinstance(value, int) and abs(value) > MOST_MS
 
 
 def _numbered(own: Sequence[Line]) -> Iterator[tuple[int, int, Line]]:

@@ -19,6 +19,7 @@ __all__ = [
     "FIELDS",
     "HEARD",
     "INCIDENTS",
+    "MOST_MS",
     "NUMBER",
     "SETTINGS",
     "SILENCE_MS",
@@ -29,6 +30,10 @@ __all__ = [
 
 SILENCE_MS: Final = 60_000
 """Six samples: a member without a line for this time counts as gone."""
+MOST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999. A line of a later time is no event, and a field with a greater number counts as missing, so
+that no sum or difference overflows.
+"""
 SETTINGS: Final = (
     "session_timeout_ms",
     "heartbeat_interval_ms",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aiogroup._core.native import columns
 from aiogroup.spark.source.ranges import Held, Read
@@ -22,6 +23,9 @@ COLUMNS: Final = (
 """The columns of Spark's own Kafka source with headers, and the name of the range."""
 HELD: Final = "held struct<offsets: bigint, records: bigint, control: bigint, aborted: bigint>"
 """With `with.held`: one row at the end of each part has only this, and all other rows have all but this."""
+
+MOST_MS: Final = (2**63 - 1) // 1_000
+"""The last time that Spark's microseconds reach, in the year 294247."""
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _HELD: Final = pa.struct([(name, pa.int64()) for name in ("offsets", "records", "control", "aborted")])
@@ -57,7 +61,7 @@ def _columns(read: Read) -> list[pa.Array]:
         pa.repeat(pa.scalar(tp.topic, pa.string()), count),
         pa.repeat(pa.scalar(tp.partition, pa.int32()), count),
         _numbers(count, offsets, pa.int64()),
-        _numbers(count, timestamps, pa.timestamp("ms", tz="UTC")).cast(_TIME),
+        _times(_numbers(count, timestamps, pa.int64())),
         _numbers(count, kinds, pa.int32()),
         _headers(records) if has_headers else pa.nulls(count, _HEADERS),
         pa.repeat(pa.scalar(read.part.name, pa.string()), count),
@@ -66,6 +70,14 @@ def _columns(read: Read) -> list[pa.Array]:
 
 def _numbers(count: int, data: bytes, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)], 0)
+
+
+def _times(ms: pa.Array) -> pa.Array:
+    """In microseconds, as Spark keeps times. A time that does not fit is null, as a producer's that writes nanoseconds:
+    such a record is read, too.
+    """
+    fits = pc.and_(pc.greater_equal(ms, -MOST_MS), pc.less_equal(ms, MOST_MS))
+    return pc.if_else(fits, ms, pa.scalar(None, pa.int64())).cast(pa.timestamp("ms", tz="UTC")).cast(_TIME)
 
 
 def _binary(count: int, packed: Packed) -> pa.Array:
