@@ -826,7 +826,7 @@ class Consumer(Generic[K, V]):
         ending = None
         if self._stopping is not None:
             ending = HealthStatus.STOPPED if self._stopping.done() else HealthStatus.STOPPING
-        return health_of(self._engine, ending, self._since)
+        return health_of(self._engine, ending, self._since, is_starting=self._starting is not None)
 
     def metrics(self) -> dict[str, float | int | None]:
         """Figures, under Java's names in snake case where it has them; `None` is "not known", never 0."""

@@ -29,11 +29,12 @@ class _State:
     is_wholly_degraded: bool = False
 
 
-def health_of(engine: Engine | None, ending: HealthStatus | None, since: Since) -> Health:
+def health_of(engine: Engine | None, ending: HealthStatus | None, since: Since, *, is_starting: bool) -> Health:
     """The health of a consumer with this engine: STOPPING or STOPPED if it is `ending`."""
     if engine is None or ending is HealthStatus.STOPPED:  # there may be no event loop, and so no clock
         status = ending or HealthStatus.STARTING
-        return Health(status, END_WHY.get(status, "not started"), 0, None, None)
+        unstarted_why = "start() waits for the brokers" if is_starting else "not started"
+        return Health(status, END_WHY.get(status, unstarted_why), 0, None, None)
     now = now_ms()
     group = GroupHealth() if engine.member is None else engine.member.health(now)
     missing = tuple(sorted(engine.following.topics.missing(engine.link.cluster)))

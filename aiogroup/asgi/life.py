@@ -105,6 +105,8 @@ class Life:
         self._failed_at: dict[TopicPartition, int] = {}
         """The first record in hand of each partition when a consumer failed."""
         self._waited_ms = 0
+        self.no_broker_why = ""
+        """Why the last attempt to start failed: no broker answered."""
         self.emit = emit_of(self.last, self._followers(self.last))
         self._changed = Signal()
         self._began_at_ms = now_ms()
@@ -184,6 +186,7 @@ class Life:
                 if consumer.health().status is not HealthStatus.STARTING:
                     raise  # a broker answered, and the consumer ended: a new one is needed
                 attempts_count += 1
+                self.no_broker_why = str(error)
                 if now_ms() - told_at_ms >= TELL_AGAIN_MS:
                     told_at_ms = now_ms()
                     self.emit(events.NoBrokerYet(self.name, str(error), attempts_count))

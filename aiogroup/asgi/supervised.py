@@ -173,6 +173,8 @@ class SupervisedLoop:
             return dataclasses.replace(health, status=status, why="the service stops")
         if life.end is not None:
             return dataclasses.replace(health, status=life.end.status, why=life.end.why)
+        if life.no_broker_why and health.status is HealthStatus.STARTING:
+            return dataclasses.replace(health, why=f"no broker has answered yet: {life.no_broker_why}")
         if self._down and health.status in MILDER:
             is_whole = health.is_wholly_degraded or health.status is HealthStatus.PAUSED
             why = f"degraded by the application: {', '.join(self._down)}; {health.why}"

@@ -90,7 +90,9 @@ def test_starting_for_as_long_as_no_broker_answers_and_ready_within_5_s_of_the_f
                 assert broker.clock.now_ms == began_at_ms, "the lifespan waits for nothing"
                 assert await place.answers() == ("starting", 200, 503, 503)
                 assert place.assigned["loop"].lags() == {}
+                assert place.assigned["loop"].health().why == "start() waits for the brokers"
                 assert await place.stay(outage_s) == ("starting", 200, 503, 503)
+                assert place.assigned["loop"].health().why.startswith("no broker has answered yet: ")
                 since_ms = (await get(place.assigned, "/livez")).body["since_ms"]
                 assert since_ms == pytest.approx(outage_s * 1_000, abs=1_000)
             told = [fields["attempts_count"] for name, fields in entries if name == "no_broker_yet"]
