@@ -9,6 +9,7 @@ import pickle
 import pprint
 from typing import ClassVar
 
+import pydantic.dataclasses
 import pytest
 
 from aiogroup._core.protocol.messages import REQUESTS
@@ -157,6 +158,14 @@ def test_a_class_says_how_it_is_made_before_it_was_ever_made():
     assert heir().a == 2
     assert first().a == 1
     assert first.__init__ is first.__init__
+
+
+@KINDS
+def test_pydantic_can_inherit_from_it(kind):
+    heir = pydantic.dataclasses.dataclass(frozen=True)(
+        type("Heir", (kind,), {"__annotations__": {"size": int}, "size": 3})
+    )
+    assert dataclasses.astuple(heir("a")) == ("a", 0, (), 3)
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))

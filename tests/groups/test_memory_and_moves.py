@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from aiogroup import Consumer, TopicPartition
 from aiogroup._core.delivery.queue import Supply
@@ -189,3 +190,55 @@ async def test_a_partition_that_fails_leaves_memory_to_the_others(virtual_broker
         async with asyncio.timeout(60):
             while good_count < 5:
                 await read(consumer)
+
+
+def batch(values, codec):
+    builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
+    for offset, value in enumerate(values):
+        builder.append(offset, 1, None, value, [])
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize("codec", [0, 1], ids=["plain", "gzip"])
+@pytest.mark.virtual_time
+async def test_a_decompressed_batch_with_a_bad_record_leaves_memory_to_the_others(virtual_broker, codec):
+    """Of the lanes that wait for memory one goes on all the same: not one whose next record cannot be delivered."""
+
+    def deserialize(value):
+        if value == b"poison":
+            raise ValueError(value)
+        return value
+
+    virtual_broker.create_topic(TOPIC, 2)
+    virtual_broker.append(TOPIC, 0, batch([*[bytes(100)] * 9, b"poison"], codec))
+    for _ in range(5):
+        virtual_broker.append(TOPIC, 1, batch([bytes(100_000)], 0))
+    settings = {"max_buffered_bytes": 65_536, "max_partition_fetch_bytes": 65_536, "value_deserializer": deserialize}
+    seen_count = errors_count = 0
+    async with consumer_of(virtual_broker, **settings) as consumer:
+        while seen_count < 5 and errors_count < 100:
+            try:
+                got = await consumer.getmany(timeout_ms=100)
+                seen_count += len(got.get(TopicPartition(TOPIC, 1), ()))
+            except RecordDeserializationError:
+                errors_count += 1
+                await asyncio.sleep(0.02)
+    assert seen_count == 5
+
+
+@pytest.mark.virtual_time
+async def test_one_long_batch_does_not_keep_brokers_waiting_for_each_other_for_ever():
+    """For each request as much is reserved as an answer was long: with three of them a bound of 1 MiB is exceeded."""
+    async with Broker(nodes=3) as broker:
+        broker.create_topic(TOPIC, 3)
+        async with consumer_of(broker, max_buffered_bytes=MIB) as consumer:
+            loop = asyncio.get_running_loop()
+            broker.produce(TOPIC, bytes(900_000))
+            await consumer.getone()
+            await consumer.getmany(timeout_ms=12_000)
+            for number in range(12):
+                await asyncio.sleep(0.1)
+                broker.produce(TOPIC, b"short", partition=number % 3)
+                produced_at = loop.time()
+                await consumer.getone()
+                assert loop.time() - produced_at < 0.1

@@ -227,6 +227,13 @@ class Queue:
         """
         if self.tally.held_bytes <= self._max_bytes or lane is self._favoured:
             return False
-        if self._withheld is None or (lane.buffer.decoded_bytes and not self._withheld.buffer.decoded_bytes):
-            self._withheld = lane  # prefer a lane whose batch is already decompressed
+        if self._withheld is None or _precedence(lane) > _precedence(self._withheld):
+            self._withheld = lane
         return True
+
+
+def _precedence(lane: Lane) -> tuple[bool, bool]:
+    """Of the lanes that wait for memory the one with the greatest is decoded all the same: one that can go on, and
+    whose batch is already decompressed.
+    """
+    return not lane.is_held_up, lane.buffer.decoded_bytes > 0

@@ -107,7 +107,7 @@ class Assignment(LaneTable[Partition]):
     def __init__(self, changes: Changes[Bell] | None = None) -> None:
         super().__init__(changes)
         self._ownerships_count = 0
-        self._former: dict[TopicPartition, tuple[UUID | None, int]] = {}
+        self._former: dict[TopicPartition, tuple[UUID | None, int, int]] = {}
         self.failed_commit: set[TopicPartition] = set()
         """Partitions that went with records whose commit the application has not seen fail yet."""
         self.blocks = Blocks()
@@ -155,21 +155,22 @@ class Assignment(LaneTable[Partition]):
         removed = super().remove(tps)
         for partition in removed:
             self._former.pop(partition.tp, None)  # the one given up last is forgotten last
-            self._former[partition.tp] = partition.topic_id, max(partition.former_end, partition.ledger.position)
+            position = partition.ledger.position
+            self._former[partition.tp] = partition.topic_id, position, max(partition.former_end, position)
         for tp in tuple(itertools.islice(self._former, max(0, len(self._former) - FORMER_COUNT))):
             del self._former[tp]
         return removed
 
-    def name_topic(self, partition: Partition, topic_id: UUID) -> UUID | None:
-        """Note the topic id that the metadata gives for the partition. Returns the id of the former topic of that name
-        that we read, if it was another one.
+    def name_topic(self, partition: Partition, topic_id: UUID) -> tuple[UUID, int] | None:
+        """Note the topic id that the metadata gives for the partition. If we read a former topic of that name: its id,
+        and up to where.
         """
         partition.topic_id = topic_id
-        former_id, former_end = self._former.get(partition.tp, (None, 0))
-        if former_id in (None, topic_id):
+        former_id, position, former_end = self._former.get(partition.tp, (None, 0, 0))
+        if former_id is None or former_id == topic_id:
             return None
         partition.former_end = former_end
-        return former_id
+        return former_id, position
 
     def name_topics(self, commit: Commit) -> None:
         """Note, for a commit that begins now, the ids of the topics that its offsets belong to."""
@@ -185,7 +186,7 @@ class Assignment(LaneTable[Partition]):
     def start_over(self, partition: Partition, topic_id: UUID) -> None:
         """The topic was deleted and recreated. Its log is another one, so this is another ownership."""
         self._ownerships_count += 1
-        _, former_end = self._former.get(partition.tp, (None, 0))
+        *_, former_end = self._former.get(partition.tp, (None, 0, 0))
         partition.former_end = max(partition.former_end, former_end)
         partition.start_over(self._ownerships_count, topic_id)
 

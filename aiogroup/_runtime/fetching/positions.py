@@ -287,7 +287,8 @@ class Positions:
             elif former_id is not None:
                 self._start_over(partition, former_id, topic_id)
             elif (former := self._assignment.name_topic(partition, topic_id)) is not None:
-                emit(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
+                id_then, position = former
+                emit(events.TopicRecreated(tp.topic, tp.partition, position, str(id_then), str(topic_id)))
                 self._changes.tell(Change.POSITION)  # the positions task tells the totals
 
     def note_sight(self, answer: Cluster) -> None:

@@ -72,6 +72,9 @@ class LeaderOffsets:
             if not await retries.back_off():
                 missing = named(wanted.keys() - found.keys())
                 raise KafkaTimeoutError(f"no offsets for {missing} in time: {why}")
+            # The refresher asks for the topics that are read, and these may be others.
+            topics = {tp.topic for tp in wanted.keys() - found.keys()}
+            await self._link.look_again(topics, min(until_ms - now_ms(), self._config.request_timeout_ms))
 
     async def ask_leaders(
         self,

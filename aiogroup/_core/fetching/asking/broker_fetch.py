@@ -237,9 +237,7 @@ class BrokerFetch:
             for data in topic.partitions:
                 answers[TopicPartition(name, data.partition_index)] = data
                 size_bytes += len(data.records or b"")
-        # A broker sends its first batch whole, however long it is (KIP-74): reserve that much from now on.
-        if size_bytes > self._plan.max_bytes:
-            brokers.budget.largest_bytes = max(brokers.budget.largest_bytes, size_bytes)
+        brokers.budget.note_answer(size_bytes, self._plan.max_bytes, now_ms)
         self._end_request()
         if self._open(begun, response, answers, now_ms):
             self._failures_count = 0

@@ -10,6 +10,8 @@ from aiogroup.config import LEAST_FETCH_BYTES
 
 __all__ = ["FetchBudget"]
 
+FORGOTTEN_MS: Final = 10_000
+"""After this time without a long answer the next ones are expected to be as short as they were asked for."""
 DECODED_DIVISOR: Final = 4
 """The bound divided by this is kept free for what is decoded."""
 
@@ -18,11 +20,12 @@ class FetchBudget:
     """The memory for the lanes of one tally: `bound_bytes` for everything that the tally counts.
 
     `largest_bytes` is the size that an answer may have however little was asked for: one batch, or the longest answer
-    so far.
+    of late.
     """
 
     def __init__(self, lanes: LaneTable[Lane], bound_bytes: int, max_partition_fetch_bytes: int) -> None:
-        self.largest_bytes = min(max_partition_fetch_bytes, bound_bytes // 16)
+        self.largest_bytes = self._usual_bytes = min(max_partition_fetch_bytes, bound_bytes // 16)
+        self._was_long_at_ms = 0
         self._lanes = lanes
         self.tally = lanes.tally
         self._bound_bytes = bound_bytes
@@ -38,6 +41,18 @@ class FetchBudget:
         if is_narrow is not tally.is_narrow:
             tally.is_narrow = is_narrow
             tally.touch(each.tp for each in self._lanes)
+
+    def note_answer(self, size_bytes: int, asked_bytes: int, now_ms: int) -> None:
+        """A broker sends its first batch whole, however long it is (KIP-74): that much is reserved for each request
+        from now on. It is forgotten after a while: as long as it is reserved, one broker's request may keep all others
+        waiting.
+        """
+        if size_bytes > max(asked_bytes, self.largest_bytes):
+            self.largest_bytes = size_bytes
+        if 2 * size_bytes > self.largest_bytes:
+            self._was_long_at_ms = now_ms
+        elif now_ms - self._was_long_at_ms > FORGOTTEN_MS:
+            self.largest_bytes = self._usual_bytes
 
     def share_bytes(self, waiting_count: int) -> int:
         """The bytes that are free for one of `waiting_count` brokers."""
