@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONNECTOR",
+    "JAVA_OPTIONS",
     "cancelled_on_error",
     "check_java",
     "check_pyarrow",

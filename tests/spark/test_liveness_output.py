@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from html.parser import HTMLParser
@@ -9,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from aiogroup.spark.__main__ import main
+from aiogroup.spark.liveness import command
 from aiogroup.spark.liveness.advice import findings_of
 from aiogroup.spark.liveness.episodes import story_of
 from aiogroup.spark.liveness.job import Advice, Damaged
@@ -162,3 +164,15 @@ def test_wrong_arguments_end_before_anything_begins(arguments, told, capsys):
         main(["liveness", *arguments])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("conf", "options"),
+    [({}, "-XX:+UseParallelGC"), ({"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, "-XX:+UseG1GC")],
+)
+def test_java_collects_for_throughput_unless_it_is_told_how(conf, options):
+    """Two collectors are one too many: Java would not start."""
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    given = command.checked(parser.parse_args(["--events", "logs"]), conf)
+    assert given.session["conf"]["spark.driver.extraJavaOptions"] == options
