@@ -106,7 +106,7 @@ class Life:
         """The first record in hand of each partition when a consumer failed."""
         self._waited_ms = 0
         self.no_broker_why = ""
-        """Why the last attempt to start failed: no broker answered."""
+        """Why the last attempt to start failed, if no broker answered it."""
         self.emit = emit_of(self.last, self._followers(self.last))
         self._changed = Signal()
         self._began_at_ms = now_ms()
@@ -179,6 +179,7 @@ class Life:
         while not self.is_stopping:
             try:
                 await consumer.start()
+                self.no_broker_why = ""
                 self._put_off_what_failed(consumer)
                 self._look_at_assignment(consumer)
                 return True

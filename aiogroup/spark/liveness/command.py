@@ -25,6 +25,8 @@ __all__ = ["Given", "add_arguments", "checked", "run"]
 MIDNIGHT: Final = (0, 0, 0, 0)
 COLLECTOR: Final = "-XX:+UseParallelGC"
 """This work is all throughput: it takes an eighth less CPU, and a fifth less memory, than with Java's default."""
+ENVIRONMENT: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+"""The variables with options that Java, or Spark's start script, adds to those of the command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,13 @@ def checked(parsed: argparse.Namespace, conf: Mapping[str, str]) -> Given:
         parsed.report,
         parsed.output == "json",
         parsed.master,
-        {**session, "conf": {JAVA_OPTIONS: COLLECTOR, **conf}},
+        {**session, "conf": conf if _is_collector_chosen() else {JAVA_OPTIONS: COLLECTOR, **conf}},
     )
+
+
+def _is_collector_chosen() -> bool:
+    """Whether the environment names a garbage collector: Java does not start with two."""
+    return any("GC" in os.environ.get(name, "") for name in ENVIRONMENT)
 
 
 def _instant(text: str | None, name: str) -> datetime | None:
