@@ -233,7 +233,7 @@ class Queue:
 
 
 def _precedence(lane: Lane) -> tuple[bool, bool]:
-    """One of the lanes that wait for memory is decoded all the same: first one that can go on, and among these one whose
-    batch is already decompressed.
+    """One of the lanes that wait for memory is decoded all the same: first one that can go on, and among these one
+    whose batch is already decompressed.
     """
     return not lane.is_held_up, lane.buffer.decoded_bytes > 0
