@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Final
+from uuid import UUID
 
 from aiogroup._core.values import dataclass
 from aiogroup.structs import TopicPartition
@@ -14,7 +14,6 @@ from aiogroup.structs import TopicPartition
 __all__ = ["Broker", "Cluster", "PartitionInfo", "TopicInfo"]
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
-NO_ID: Final = uuid.UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class PartitionInfo:
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     name: str
-    topic_id: uuid.UUID
+    topic_id: UUID
     partitions: Mapping[int, PartitionInfo]
     is_internal: bool = False
 
@@ -65,10 +64,10 @@ class Cluster:
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.partitions.get(tp.partition)
 
-    def topic_id(self, topic: str) -> uuid.UUID | None:
+    def topic_id(self, topic: str) -> UUID | None:
         """The topic's id: a former topic of the same name had another. `None` for brokers before Kafka 2.8."""
         info = self.topics.get(topic)
-        return None if info is None or info.topic_id == NO_ID else info.topic_id
+        return None if info is None or info.topic_id.int == 0 else info.topic_id
 
     def partitions_of(self, topic: str) -> frozenset[TopicPartition]:
         info = self.topics.get(topic)

@@ -38,7 +38,7 @@ from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.loop.threads import Threads
-from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
+from aiogroup._runtime.membership.assignment_followers import AssignmentFollowers
 from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup._runtime.membership.callbacks import Callbacks
 from aiogroup._runtime.membership.classic.leader import Leader
@@ -135,7 +135,7 @@ class _Building:
         positions = self._positions(commits, recovery)
         validator = self._validator(positions)
         fetchers = self._fetchers(positions)
-        assignment_changes = AssignmentChanges(
+        assignment_followers = AssignmentFollowers(
             assignment=self._assignment,
             delivery=self._delivery,
             subscription=self._subscription,
@@ -147,8 +147,8 @@ class _Building:
         group: GroupOrNone = NoGroup(self._subscription)
         inspection = None
         if member is not None:
-            group, inspection = self._group(member, positions, assignment_changes)
-        self_assignment = self._self_assignment(group, assignment_changes)
+            group, inspection = self._group(member, positions, assignment_followers)
+        self_assignment = self._self_assignment(group, assignment_followers)
         self._following.set_parts(group, self._refresher, self_assignment)
         whose = _Whose(config, self._link, group)
         return Engine(
@@ -285,7 +285,7 @@ class _Building:
             rules=LiveRules(self._config, self._delivery, positions),
         )
 
-    def _self_assignment(self, group: GroupOrNone, assignment_changes: AssignmentChanges) -> SelfAssignment:
+    def _self_assignment(self, group: GroupOrNone, assignment_followers: AssignmentFollowers) -> SelfAssignment:
         return SelfAssignment(
             config=self._config,
             link=self._link,
@@ -294,7 +294,7 @@ class _Building:
             emit=self._emit,
             topics=self._following.topics,
             group=group,
-            assignment_changes=assignment_changes,
+            assignment_followers=assignment_followers,
             callback_runs=self._callback_runs,
         )
 
@@ -339,10 +339,10 @@ class _Building:
     # The rest of a member.
 
     def _group(
-        self, member: _Member, positions: Positions, assignment_changes: AssignmentChanges
+        self, member: _Member, positions: Positions, assignment_followers: AssignmentFollowers
     ) -> tuple[Group, MemberInspection]:
         current = CurrentRebalance(self._emit)
-        ownership = self._ownership(member, current, assignment_changes)
+        ownership = self._ownership(member, current, assignment_followers)
         liveness = self._liveness(member, ownership)
         rebalance = self._rebalance(member, current, positions, ownership)
         inspection = MemberInspection(
@@ -374,7 +374,7 @@ class _Building:
         return group, inspection
 
     def _ownership(
-        self, member: _Member, current: CurrentRebalance, assignment_changes: AssignmentChanges
+        self, member: _Member, current: CurrentRebalance, assignment_followers: AssignmentFollowers
     ) -> Ownership:
         callbacks = Callbacks(
             changes=self._changes,
@@ -395,7 +395,7 @@ class _Building:
             coordinator=member.coordinator,
             commits=member.commits,
             callbacks=callbacks,
-            assignment_changes=assignment_changes,
+            assignment_followers=assignment_followers,
         )
 
     def _liveness(self, member: _Member, ownership: Ownership) -> Liveness:

@@ -3,8 +3,8 @@
 The lock guards the membership and the *writing* of a request: check the state, write the bytes, release. It is never
 held while an answer is awaited, and connections are made before it is taken.
 
-`Line` is what heartbeats need; with `heartbeat_thread` there is a second one, in the thread. `Coordinator` is the main
-loop's.
+`CoordinatorLine` is what heartbeats need; with `heartbeat_thread` there is a second one, in the thread.
+`Coordinator` is the main loop's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from aiogroup.errors import (
     ProtocolError,
 )
 
-__all__ = ["Coordinator", "Line", "Written"]
+__all__ = ["Coordinator", "CoordinatorLine", "Written"]
 
 UNKNOWN_NODE = -1
 NO_COORDINATOR: Final = FoundCoordinator(
@@ -63,7 +63,7 @@ class Written(NamedTuple):
     timeout: int
 
 
-class Line:
+class CoordinatorLine:
     """Speaks to the coordinator for a member. `membership` is changed under the lock, or by code that awaits
     nothing. Without the right `needs` on the group nothing that is asked here can be done.
     """
@@ -317,7 +317,7 @@ class Line:
         self._on_changed()
 
 
-class Coordinator(Line):
+class Coordinator(CoordinatorLine):
     """Speaks for the group's tasks of the main loop, and wakes the application.
 
     `on_changed()` is called after every change that the heartbeat thread must know of, and `leave_by` has it send

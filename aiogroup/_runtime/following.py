@@ -10,7 +10,7 @@ How a subscription takes effect
 4. `assign` after topics waits for the group. `unsubscribe` was called before it, so the member hands over what the
    group gave it, commits, and leaves. Then the membership says so (`Cause.GROUP_LEFT`), and only then the partitions
    are assigned. Until then they are prepared: they can be moved and paused.
-5. `AssignmentChanges` hears of every change of what is assigned, by the rebalance and by self-assignment.
+5. `AssignmentFollowers` hears of every change of what is assigned, by the rebalance and by self-assignment.
 """
 
 from __future__ import annotations

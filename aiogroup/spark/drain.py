@@ -207,7 +207,7 @@ class _Job:
     reader: Reader
     on_progress: Callable[[Progress], object]
     on_round: Callable[[RoundProgress], object] | None
-    begun_at_ms: int = field(default_factory=steady_ms)
+    began_at_ms: int = field(default_factory=steady_ms)
     standing: Standing = field(default_factory=Standing)
     so_far: DrainReport = field(default_factory=DrainReport)
     rounds_count: int = 0
@@ -216,7 +216,7 @@ class _Job:
     overtaken_by: Exception | None = None
 
     def report(self) -> DrainReport:
-        elapsed_ms, lagging = steady_ms() - self.begun_at_ms, self.standing.lagging
+        elapsed_ms, lagging = steady_ms() - self.began_at_ms, self.standing.lagging
         return replace(self.so_far, left_count=self.left_count, elapsed_ms=elapsed_ms, lagging=lagging)
 
     @property
@@ -316,7 +316,7 @@ class _Job:
     def _progress(self, waits_for: tuple[str, ...] = ()) -> Progress:
         done_count = sum(map(count, self.so_far.done.values()))
         range_count = sum(len(each.ranges) for each in self.standing.values())
-        elapsed_ms = steady_ms() - self.begun_at_ms
+        elapsed_ms = steady_ms() - self.began_at_ms
         return Progress(self.so_far.record_count, done_count, self.left_count, range_count, elapsed_ms, waits_for)
 
     def _round(self, claims: Claims) -> bool:

@@ -106,13 +106,13 @@ async def _classify(config: ConsumerConfig, link: Link, tp: TopicPartition, gap:
     position = gap.start
     while position < gap.end:
         data = await _fetch(config, link, tp, position)
-        begun_at = position
+        began_at = position
         for batch_end, is_control, offsets in batches_in(data):
             position = max(position, batch_end)
             within_count = sum(gap.start <= offset < gap.end for offset in offsets)
             control_count += within_count if is_control else 0
             aborted_count += 0 if is_control else within_count
-        if position == begun_at:
+        if position == began_at:
             break  # no batch is stored at or after the position
     compacted_count = len(gap) - control_count - aborted_count
     return Missing(control_count=control_count, aborted_count=aborted_count, compacted_count=compacted_count)

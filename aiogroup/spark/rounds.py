@@ -83,7 +83,7 @@ class _Tasks:
 
 
 def _tell(tell: Callable[[RoundProgress], object], name: str, offsets_count: int, tasks: _Tasks, ended: Event) -> None:
-    begun_at_ms, last = steady_ms(), (0, 0)
+    began_at_ms, last = steady_ms(), (0, 0)
     while not ended.wait(ASK_S):
         try:
             counts = tasks.counts()
@@ -91,4 +91,4 @@ def _tell(tell: Callable[[RoundProgress], object], name: str, offsets_count: int
             return
         if counts[0] and counts != last:
             last = counts
-            tell(RoundProgress(name, *counts, offsets_count, steady_ms() - begun_at_ms))
+            tell(RoundProgress(name, *counts, offsets_count, steady_ms() - began_at_ms))

@@ -36,7 +36,7 @@ async def test_no_record_waits_for_memory_that_is_free(virtual_broker, record_by
         virtual_broker.produce(TOPIC, bytes(record_bytes))
     loop = asyncio.get_running_loop()
     async with consumer_of(virtual_broker, max_buffered_bytes=bound_bytes) as consumer:
-        begun_at = loop.time()
+        began_at = loop.time()
         if by == "getone":
             for _ in range(count):
                 await consumer.getone()
@@ -48,7 +48,7 @@ async def test_no_record_waits_for_memory_that_is_free(virtual_broker, record_by
                     break
                 if by == "async for, slowly":
                     await asyncio.sleep(0.001)
-        assert loop.time() - begun_at < 10
+        assert loop.time() - began_at < 10
 
 
 @pytest.mark.virtual_time

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from aiogroup._core.cluster import NO_ID, Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.cluster import Cluster, PartitionInfo, TopicInfo
 from aiogroup._core.membership.assignments import AllOfTopics
+from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.structs import TopicPartition
 
@@ -16,7 +17,7 @@ WITHOUT = Cluster(errors={"orders": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 def cluster(**counts):
     return Cluster(
         topics={
-            name: TopicInfo(name, NO_ID, {number: PartitionInfo(1, 0, (1,), (1,)) for number in range(count)})
+            name: TopicInfo(name, ZERO_UUID, {number: PartitionInfo(1, 0, (1,), (1,)) for number in range(count)})
             for name, count in counts.items()
         }
     )

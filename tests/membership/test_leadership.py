@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup._core.cluster import NO_ID, Broker, Cluster, PartitionInfo, TopicInfo
+from aiogroup._core.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from aiogroup._core.membership.classic.leadership import Leadership
+from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup.structs import TopicPartition
 
 
 def cluster(count, *, rack="a", errors=()):
     partitions = {number: PartitionInfo(1, 0, (1,), (1,)) for number in range(count)}
-    topics = {"orders": TopicInfo("orders", NO_ID, partitions)} if count else {}
+    topics = {"orders": TopicInfo("orders", ZERO_UUID, partitions)} if count else {}
     return Cluster(brokers={1: Broker(1, "here", 9092, rack)}, topics=topics, errors=dict(errors))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup._core.cluster import NO_ID, Cluster, TopicInfo
+from aiogroup._core.cluster import Cluster, TopicInfo
 from aiogroup._core.membership.topics import TopicNews, Topics
+from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup.errors import InvalidTopicError, TopicAuthorizationError
 
@@ -14,7 +15,7 @@ NOTHING = TopicNews()
 
 
 def cluster(*topics, is_of_all=False, **errors):
-    described = {name: TopicInfo(name, NO_ID, {}) for name in topics}
+    described = {name: TopicInfo(name, ZERO_UUID, {}) for name in topics}
     return Cluster(topics=described, errors=errors, is_of_all=is_of_all)
 
 

@@ -19,7 +19,7 @@ from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest, Heartbe
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from aiogroup._core.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from aiogroup._core.telemetry import events
-from aiogroup._runtime.coordinator import Line
+from aiogroup._runtime.coordinator import CoordinatorLine
 from aiogroup._runtime.loop.clock import Signal, now_ms, sleep_ms, timeout_ms
 from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.membership.heartbeat import Heartbeat
@@ -118,7 +118,7 @@ class Keeping:
         self.supervisor = Supervisor(lambda *_: None)
         self.snapshot = MemberSnapshot(ME, may_heartbeat=True, farewell=LEAVE)
         member = ThreadMember(lambda: self.snapshot, self.facts.append)
-        self.line = Line(self.config, self.link, changes, emit, member)
+        self.line = CoordinatorLine(self.config, self.link, changes, emit, member)
         self.clock = PollClock(POLL_MS, now_ms())
         self.heartbeat = Heartbeat(self.config, changes, emit, self.line)
         self.link.is_heartbeat_late = self.heartbeat.is_late

@@ -206,7 +206,7 @@ BUGS = (
     ),
     Bug(
         "holds the lock while JoinGroup is unanswered",
-        f"{COORDINATOR}:Line.exchange",
+        f"{COORDINATOR}:CoordinatorLine.exchange",
         "answer = connection.write(message, at_most=at_most)",
         "answer = connection.write(message, at_most=at_most)\nawait connection.answer(answer, timeout)",
         ("calm",),
@@ -399,7 +399,7 @@ BUGS = (
     ),
     Bug(
         "tells nobody that the membership moved",
-        f"{COORDINATOR}:Line._on_changed",
+        f"{COORDINATOR}:CoordinatorLine._on_changed",
         "self._changes.tell(Change.MEMBER)",
         "pass",
         seeds=(0,),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeAlias
 
-from aiogroup._core.cluster import NO_ID
 from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup._core.offsets.commit_order import Commit
+from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup._core.protocol.errors import ErrorCode, lookup
 from aiogroup._core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -60,7 +60,7 @@ def commit_request(commit: Commit, who: Identity) -> OffsetCommitRequest:
         )
     topics = []
     for topic, of_topic in partitions.items():
-        topics.append(OffsetCommitRequestTopic(topic, ids.get(topic, NO_ID), tuple(of_topic)))
+        topics.append(OffsetCommitRequestTopic(topic, ids.get(topic, ZERO_UUID), tuple(of_topic)))
     return OffsetCommitRequest(
         group_id=who.group_id,
         generation_id_or_member_epoch=who.generation,

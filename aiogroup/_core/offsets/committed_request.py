@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from aiogroup._core.cluster import NO_ID
 from aiogroup._core.offsets.commit_plan import Committed
+from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup._core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -36,7 +36,7 @@ def committed_request(
     topics = tuple(
         OffsetFetchRequestTopic(
             name=topic,
-            topic_id=(topic_ids or {}).get(topic) or NO_ID,
+            topic_id=(topic_ids or {}).get(topic) or ZERO_UUID,
             partition_indexes=tuple(tp.partition for tp in of_topic),
         )
         for topic, of_topic in groupby(sorted(tps), key=lambda tp: tp.topic)

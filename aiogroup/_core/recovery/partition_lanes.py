@@ -113,7 +113,7 @@ class PartitionLanes(OneLane):
         self._is_handed_off = owner.config.parallel_handoff
         self._emitted_ends: set[int] = set()  # ends of the ranges for which `RangeDone` was emitted
         self._began_at_ms = owner.now_ms()
-        self._begun_at_wall_ms = owner.wall_ms()
+        self._began_at_wall_ms = owner.wall_ms()
         self._watch = HandOffWatch(owner.config.parallel_handoff_timeout_ms, recovery.since_s)
         self._progress = Progress(recovery.pending)
         self.book: Book[RangeCursor] = Book(log_id, recovery, live, self._make, owner.fresh_id, self._note_of)
@@ -132,7 +132,7 @@ class PartitionLanes(OneLane):
 
     def _wall_ms(self) -> int:
         """Milliseconds since the epoch, by a clock that nobody can set back while the partition is owned."""
-        return self._begun_at_wall_ms + self._owner.now_ms() - self._began_at_ms
+        return self._began_at_wall_ms + self._owner.now_ms() - self._began_at_ms
 
     @property
     def cursors(self) -> list[RangeCursor]:

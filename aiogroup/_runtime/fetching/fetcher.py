@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from threading import get_ident
 from typing import Final, TypeVar
-from weakref import ref
 
 from aiogroup._core.changes import Changes, Waiter
 from aiogroup._core.delivery.delivery import Delivery
@@ -19,11 +15,11 @@ from aiogroup._core.fetching.asking.planner import Planner
 from aiogroup._core.fetching.asking.sessions import request_for
 from aiogroup._core.fetching.assignment import Assignment, LaneTable
 from aiogroup._core.fetching.lane import Lane
-from aiogroup._core.fetching.records.decode import Acknowledge, DecodeSettings, PassedOver
+from aiogroup._core.fetching.records.decode import DecodeSettings, PassedOver
 from aiogroup._core.fetching.target import UNKNOWN
-from aiogroup._core.offsets.ledger import Ledger
 from aiogroup._core.telemetry.counts import FETCH_FAILED, Failures
 from aiogroup._core.telemetry.events import Emit
+from aiogroup._runtime.fetching.acks import acknowledging
 from aiogroup._runtime.fetching.lane_rules import LaneRules
 from aiogroup._runtime.fetching.sender import Sender
 from aiogroup._runtime.inbox import Inbox
@@ -33,7 +29,6 @@ from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.net.link import COMMIT, HEARTBEAT, METADATA, Link
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
-from aiogroup.records import Record
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Fetchers"]
@@ -93,7 +88,7 @@ class Fetchers:
             max_batch_bytes=config.max_batch_bytes,
         )
         budget = FetchBudget(lanes, config.lane_buffer_bytes(rules.lane), config.max_partition_fetch_bytes)
-        self._brokers = Brokers(self._planner, budget, config, settings, _acknowledge(delivery), now_ms())
+        self._brokers = Brokers(self._planner, budget, config, settings, acknowledging(delivery), now_ms())
 
     def read_up_to(self, ends: Mapping[TopicPartition, int]) -> list[PassedOver]:
         """From now on fetch nothing of these partitions once all before these offsets is buffered. The mapping may be
@@ -253,36 +248,3 @@ class Fetchers:
                 self._denied_at_ms[tp] = now + CONNECT_AGAIN_MS
                 link.let_go(node_id, self._channel + AFTER_SEEK)
                 link.let_go(node_id, METADATA)
-
-
-def _acknowledge(delivery: Delivery) -> Callable[[Ledger], Acknowledge]:
-    """What makes, for each ledger, the function that `record.ack()` calls."""
-    return partial(_Acknowledge, ref(delivery), ref(asyncio.get_running_loop()), get_ident())
-
-
-class _Acknowledge:
-    """The function that `record.ack()` calls. There is one for each ledger, so that a record need not refer to its
-    partition.
-
-    Its references are weak: the garbage collector does not track records, so a cycle through them would stay for ever.
-    """
-
-    __slots__ = ("_delivery", "_ledger", "_loop", "_thread_id")
-
-    def __init__(
-        self, delivery: ref[Delivery], loop: ref[asyncio.AbstractEventLoop], thread_id: int, ledger: Ledger
-    ) -> None:
-        self._delivery = delivery
-        self._loop = loop
-        self._thread_id = thread_id
-        self._ledger = ledger
-
-    def __call__(self, record: Record) -> None:
-        delivery = self._delivery()
-        if delivery is None:
-            return
-        if get_ident() == self._thread_id:
-            delivery.ack(self._ledger, record.offset)
-        elif (loop := self._loop()) is not None:
-            with suppress(RuntimeError):  # the loop is closed, so nothing is committed any more
-                loop.call_soon_threadsafe(delivery.ack, self._ledger, record.offset)

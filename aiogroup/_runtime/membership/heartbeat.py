@@ -21,7 +21,7 @@ from aiogroup._core.protocol.errors import lookup
 from aiogroup._core.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit
-from aiogroup._runtime.coordinator import Line
+from aiogroup._runtime.coordinator import CoordinatorLine
 from aiogroup._runtime.loop.clock import FOREVER_MS, Signal, are_done, now_ms, timeout_ms
 from aiogroup._runtime.net.link import HEARTBEAT
 from aiogroup.config import ConsumerConfig
@@ -49,7 +49,7 @@ class Heartbeat:
         config: ConsumerConfig,
         changes: Changes[Signal],
         emit: Emit,
-        coordinator: Line,
+        coordinator: CoordinatorLine,
         on_count: Callable[[int], None] = lambda _until_ms: None,
     ) -> None:
         self._on_count = on_count

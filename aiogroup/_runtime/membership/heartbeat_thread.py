@@ -2,8 +2,9 @@
 
 Theory of operation
 -------------------
-The thread runs the heartbeat task and the poll watchdog, which else run in the main loop, over a `Line` of its own.
-The member itself stays in the main loop; the thread has a `ThreadMember` in its place. Two things cross the border:
+The thread runs the heartbeat task and the poll watchdog, which else run in the main loop, over a `CoordinatorLine` of
+its own. The member itself stays in the main loop; the thread has a `ThreadMember` in its place. Two things cross the
+border:
 
 - From the main loop to the thread: a `MemberSnapshot` after each change of identity, state, coordinator or brokers. It
   is one immutable value with one reference, so the thread never reads half of an old one and half of a new one. The
@@ -53,7 +54,7 @@ from aiogroup._core.membership.thread_member import MemberSnapshot, ThreadMember
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit, Event
-from aiogroup._runtime.coordinator import UNKNOWN_NODE, Coordinator, Line
+from aiogroup._runtime.coordinator import UNKNOWN_NODE, Coordinator, CoordinatorLine
 from aiogroup._runtime.loop.clock import FOREVER_MS, Signal, timeout_ms
 from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.loop.threads import start_thread
@@ -128,7 +129,7 @@ class News:
             self._wake()
 
 
-class _ThreadLine(Line):
+class _ThreadLine(CoordinatorLine):
     """Follows the main loop to the coordinator that it finds, and reports when that coordinator is lost."""
 
     def __init__(

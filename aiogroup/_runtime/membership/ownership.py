@@ -27,7 +27,7 @@ from aiogroup._core.telemetry.counts import DurationsBy
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.coordinator import Coordinator
 from aiogroup._runtime.loop.clock import Signal, now_ms
-from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
+from aiogroup._runtime.membership.assignment_followers import AssignmentFollowers
 from aiogroup._runtime.membership.callbacks import Callbacks
 from aiogroup._runtime.membership.current_rebalance import CurrentRebalance
 from aiogroup._runtime.offsets.own_commits import OwnCommits
@@ -55,7 +55,7 @@ class Ownership:
         coordinator: Coordinator,
         commits: OwnCommits,
         callbacks: Callbacks,
-        assignment_changes: AssignmentChanges,
+        assignment_followers: AssignmentFollowers,
     ) -> None:
         self.callbacks = callbacks
         self.is_closed = False
@@ -73,7 +73,7 @@ class Ownership:
         self._current = current
         self._coordinator = coordinator
         self._commits = commits
-        self._assignment_changes = assignment_changes
+        self._assignment_followers = assignment_followers
         self._revoking: frozenset[TopicPartition] = frozenset()
         self._dropped: frozenset[TopicPartition] = frozenset()
 
@@ -84,7 +84,7 @@ class Ownership:
         for partition in added:
             partition.bar(Bar.NEW)
         self._assignment.put(added)
-        self._assignment_changes.publish()
+        self._assignment_followers.tell()
 
     async def announce(self, added: Collection[Partition], still: Still) -> None:
         """Run the assigned callback with the added partitions, also when there are none."""
@@ -215,7 +215,7 @@ class Ownership:
         self.callbacks.forget(tps)
         removed = self._assignment.remove(tps)
         self._delivery.forget(removed)
-        self._assignment_changes.publish()
+        self._assignment_followers.tell()
 
     # The hand-over point.
 

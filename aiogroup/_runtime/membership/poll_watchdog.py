@@ -13,7 +13,7 @@ from aiogroup._core.membership.facts import PollIntervalPassed
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit
-from aiogroup._runtime.coordinator import Line
+from aiogroup._runtime.coordinator import CoordinatorLine
 from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
@@ -32,7 +32,7 @@ class PollWatchdog:
         config: ConsumerConfig,
         changes: Changes[Signal],
         emit: Emit,
-        coordinator: Line,
+        coordinator: CoordinatorLine,
         clock: PollClock,
         on_expired: Callable[[], None],
     ) -> None:

@@ -12,7 +12,7 @@ from aiogroup._core.membership.assignments import AllOfTopics
 from aiogroup._core.membership.topics import Topics
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit
-from aiogroup._runtime.membership.assignment_changes import AssignmentChanges
+from aiogroup._runtime.membership.assignment_followers import AssignmentFollowers
 from aiogroup._runtime.membership.callback_runs import CallbackRuns
 from aiogroup._runtime.net.link import Link
 from aiogroup.config import ConsumerConfig, parse_reset_policy
@@ -39,7 +39,7 @@ class SelfAssignment:
         emit: Emit,
         topics: Topics,
         group: CommitsLeaving,
-        assignment_changes: AssignmentChanges,
+        assignment_followers: AssignmentFollowers,
         callback_runs: CallbackRuns,
     ) -> None:
         self._callback_runs = callback_runs
@@ -49,7 +49,7 @@ class SelfAssignment:
         self._emit = emit
         self._topics = topics
         self._group = group
-        self._assignment_changes = assignment_changes
+        self._assignment_followers = assignment_followers
         self._default_policy = parse_reset_policy(config.auto_offset_reset)
         self._new_policy = parse_reset_policy(config.new_partition_reset)
         self._prepared: dict[TopicPartition, Partition] = {}
@@ -64,7 +64,7 @@ class SelfAssignment:
         added = dict.fromkeys(wanted - assignment.names, self._new_policy if new else self._default_policy)
         assignment.put([self._prepared.get(tp) or assignment.make({tp: each})[0] for tp, each in added.items()])
         self._prepared.clear()
-        self._assignment_changes.publish()
+        self._assignment_followers.tell()
 
     def assign_all_of(self, topics: frozenset[str], appeared: frozenset[str] = frozenset()) -> None:
         """Assign all partitions of these topics. `appeared`: topics that were made after they were subscribed to."""

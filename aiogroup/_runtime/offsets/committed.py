@@ -8,7 +8,7 @@ from aiogroup._core.membership.remedies import Remedy, Rpc, not_authorized_error
 from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup._core.offsets.committed_request import BY_NAME, committed_in, committed_request
 from aiogroup._core.protocol.errors import lookup
-from aiogroup._runtime.coordinator import Line
+from aiogroup._runtime.coordinator import CoordinatorLine
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.loop.retries import Retries
 from aiogroup._runtime.net.link import COMMIT, Link
@@ -26,7 +26,7 @@ __all__ = ["CommittedOffsets"]
 
 
 class CommittedOffsets:
-    def __init__(self, config: ConsumerConfig, link: Link, coordinator: Line) -> None:
+    def __init__(self, config: ConsumerConfig, link: Link, coordinator: CoordinatorLine) -> None:
         self._config = config
         self._link = link
         self._coordinator = coordinator

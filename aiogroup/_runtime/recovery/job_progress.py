@@ -14,7 +14,7 @@ from aiogroup._core.recovery.token import read_done
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.counts import FETCH_FAILED, Failures
 from aiogroup._core.telemetry.events import Emit
-from aiogroup._runtime.coordinator import Line
+from aiogroup._runtime.coordinator import CoordinatorLine
 from aiogroup._runtime.loop.clock import now_ms, sleep_ms
 from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.committed import CommittedOffsets
@@ -43,7 +43,7 @@ class SecondLog:
         delivery: Delivery,
         emit: Emit,
         failures: Failures,
-        coordinator: Line,
+        coordinator: CoordinatorLine,
         catch_up: CatchUp,
         commits: OwnCommits | None,
     ) -> None:

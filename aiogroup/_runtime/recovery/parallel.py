@@ -10,7 +10,7 @@ from aiogroup._core.membership.identity import Identity
 from aiogroup._core.membership.member import Outsider
 from aiogroup._core.telemetry.counts import Failures
 from aiogroup._core.telemetry.events import Emit
-from aiogroup._runtime.coordinator import Line
+from aiogroup._runtime.coordinator import CoordinatorLine
 from aiogroup._runtime.fetching.fetcher import Fetchers
 from aiogroup._runtime.fetching.positions import LaneStarts
 from aiogroup._runtime.inbox import Inbox
@@ -84,7 +84,7 @@ class ParallelRecovery:
                 delivery=delivery,
                 emit=emit,
                 failures=failures,
-                coordinator=Line(config, link, changes, emit, outsider, needs="DESCRIBE"),
+                coordinator=CoordinatorLine(config, link, changes, emit, outsider, needs="DESCRIBE"),
                 catch_up=self._catch_up,
                 commits=commits,
             )

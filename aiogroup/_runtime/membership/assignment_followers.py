@@ -11,10 +11,10 @@ from aiogroup._runtime.fetching.positions import Positions
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.recovery.optional import ParallelRecoveryOrNone
 
-__all__ = ["AssignmentChanges"]
+__all__ = ["AssignmentFollowers"]
 
 
-class AssignmentChanges:
+class AssignmentFollowers:
     def __init__(
         self,
         assignment: Assignment,
@@ -33,7 +33,7 @@ class AssignmentChanges:
         self._recovery = recovery
         self._poll_clock = poll_clock
 
-    def publish(self) -> None:
+    def tell(self) -> None:
         """Call this after every change of the assignment."""
         self._positions.follow_topics()  # positions may have been looked up before the topic was recreated
         holds = bool(self._assignment) and not self._subscription.is_manual
