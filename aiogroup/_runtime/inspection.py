@@ -70,6 +70,9 @@ def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: in
     overdue = [each.tp for each in engine.assignment if each.lanes.is_overdue]
     if overdue:
         why += f"; no job moved what is pending of {named(overdue)}"
+    leaderless = engine.fetchers.leaderless(now)
+    if leaderless:
+        why += f"; no broker leads {named(leaderless)}"
     if unread:
         why += f"; READ is not granted on the topic: {', '.join(unread)}"
     if group.held:
@@ -82,9 +85,9 @@ def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: in
         return _State(status, why)
     if engine.recovery.is_catching_up() and not overdue:  # what is overdue is pending, too
         return _State(HealthStatus.CATCHING_UP, why)
-    if not (missing or overdue or group.held or unread):
+    if not (missing or overdue or group.held or unread or leaderless):
         return _State(HealthStatus.READY, why)
-    stands = {*group.held, *forbidden}
+    stands = {*group.held, *forbidden, *leaderless}
     is_all = reads_nothing or (bool(stands) and len(stands) == len(engine.assignment))
     return _State(HealthStatus.DEGRADED, why, is_all)
 

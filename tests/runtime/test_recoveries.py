@@ -41,7 +41,9 @@ class World:
         refresher = SimpleNamespace(want=lambda: None)
         leader_offsets = SimpleNamespace(ask_leaders=self.ask_leaders)
         catch_up = SimpleNamespace(
-            begin=lambda live, place, recovery: self.begun.append(recovery), fresh_id=lambda: "0" * 16
+            begin=lambda live, place, recovery: self.begun.append(recovery),
+            follow=lambda: None,
+            fresh_id=lambda: "0" * 16,
         )
         self.recoveries = Recoveries(config, self.link, self.told.append, refresher, leader_offsets, catch_up)
         (self.partition,) = Assignment().make({TP: LATEST})

@@ -17,6 +17,7 @@ from aiogroup._core.fetching.assignment import Assignment, LaneTable
 from aiogroup._core.fetching.lane import Lane
 from aiogroup._core.fetching.records.decode import DecodeSettings, PassedOver
 from aiogroup._core.fetching.target import UNKNOWN
+from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.counts import FETCH_FAILED, Failures
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.fetching.acks import acknowledging
@@ -28,7 +29,7 @@ from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.net.link import COMMIT, HEARTBEAT, METADATA, Link
 from aiogroup.config import ConsumerConfig
-from aiogroup.errors import AiogroupError
+from aiogroup.errors import AiogroupError, named
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Fetchers"]
@@ -38,6 +39,9 @@ AGAIN_MS: Final = 1_000
 """How often fresh metadata are asked for while a broker is silent."""
 OVERDUE_MS: Final = 3_000
 AFTER_SEEK: Final = " after a seek"
+ELECTION_MS: Final = 5_000
+"""For how long a partition may be without a leader before anything is said of it."""
+NO_LEADER: Final = "no broker leads these partitions"
 CONNECT_AGAIN_MS: Final = 10_000
 """How long a node may deny that it is the leader, after it was connected again for that, until it is once more."""
 
@@ -129,8 +133,11 @@ class Fetchers:
             self._refresher.want()
             if self._no_leader_since_ms is None:
                 self._no_leader_since_ms = now
-        else:
+            elif leaderless := self.leaderless(now):
+                self._emit(events.FetchFailed(-1, None, None, f"{NO_LEADER}: {named(leaderless)}"))
+        elif self._no_leader_since_ms is not None:
             self._no_leader_since_ms = None
+            self._failures.end(FETCH_FAILED, -1, why=NO_LEADER)
         nodes.discard(UNKNOWN)
         for node_id in self._senders.keys() - nodes:
             self._senders.pop(node_id).end()
@@ -212,6 +219,11 @@ class Fetchers:
         if tried_since_ms is None and not any(each.awaits_position for each in self._assignment):
             return 0
         return now - max(tried_since_ms or 0, self._brokers.answered_at_ms)
+
+    def leaderless(self, now: int) -> list[TopicPartition]:
+        """The partitions without a leader, once there have been some for longer than an election takes."""
+        since_ms = self._no_leader_since_ms
+        return [] if since_ms is None or now - since_ms < ELECTION_MS else self._planner.leaderless
 
     def heard_at_ms(self, lane: Lane) -> int | None:
         return self._planner.heard_at_ms(lane)

@@ -20,13 +20,15 @@ class Retries:
         self._failures_count = 0
 
     async def back_off(self) -> bool:
-        """The attempt failed: wait, at most until `until_ms`, and try again. False at once if it was the last one."""
+        """The attempt failed: wait before the next one. False if there is none, because it was the last one or because the
+        time is over meanwhile.
+        """
         self._failures_count += 1
         left_ms = self.until_ms - now_ms()
         if self._failures_count == self._most_attempts or left_ms <= 0:
             return False
         await sleep_ms(min(self._config.backoff_ms(self._failures_count), left_ms))
-        return True
+        return now_ms() < self.until_ms  # else the next attempt ends by its time-out, which would hide what failed
 
     def on_success(self) -> None:
         """The next failure is the first in a row."""

@@ -66,6 +66,7 @@ class CatchUp:
         self._failures = failures
         self._offsets = offsets
         self._begun: WeakSet[PartitionLanes] = WeakSet()
+        self._is_share_out_due = False
         self._caught_up_count = 0  # partitions, since `_catching_up_since_ms`
         self._catching_up_since_ms: int | None = None
         self._doubted: set[TopicPartition] = set()  # their cursors are out of range
@@ -103,13 +104,18 @@ class CatchUp:
 
     def on_moved(self) -> None:
         self.share_out()
-        self.wanted.pulse()
 
     def share_out(self) -> None:
+        """Once for all lanes that move in one step: a seek may move thousands, and each share depends on all of them."""
+        self._is_share_out_due = True
+        self.wanted.pulse()
+
+    def _share_out(self) -> None:
         """Divide one bound among the live lanes that wait for catch-up lanes.
 
         Each lane may fill only half of its share, because an answer to a request that was already sent may still come.
         """
+        self._is_share_out_due = False
         waiting = [each for each in self._assignment if each.waits_for_range]
         for each in waiting:
             each.target.bound(max(1, self.config.parallel_buffer_bytes // (2 * len(waiting))))
@@ -123,7 +129,7 @@ class CatchUp:
         return _lanes_of(live) is not None
 
     def begin(self, live: Partition, log_id: LogId, recovery: Recovery) -> None:
-        """Begin the lanes of an assigned partition where `recovery` says."""
+        """Begin the lanes of an assigned partition where `recovery` says. Nothing is read before `follow`."""
         live.lanes = lanes = PartitionLanes(self, live, log_id, recovery)
         self._begun.add(lanes)
         pending = recovery.pending
@@ -136,7 +142,6 @@ class CatchUp:
                     live.tp.topic, live.tp.partition, spans, recovery.live, count(pending), recovery.id
                 )
             )
-        self.follow()
 
     def follow(self) -> None:
         """Follow a change of the assignment: read owned partitions, and close the cursors of the others."""
@@ -147,7 +152,7 @@ class CatchUp:
                 lanes.fetch_next()
             elif not is_ours and lanes.is_owned:
                 lanes.close()
-        self.share_out()
+        self._share_out()
         self.wanted.pulse()
 
     def doubt(self, tp: TopicPartition) -> None:
@@ -164,6 +169,8 @@ class CatchUp:
     async def run(self) -> None:
         """Emit events for ranges that are done, and let live lanes that waited for them go on."""
         while True:
+            if self._is_share_out_due:
+                self._share_out()
             lanes = self._unfinished
             self.delivery.settle()
             for each in lanes:
@@ -172,7 +179,7 @@ class CatchUp:
             if not self._unfinished:
                 self._tell_caught_up()
             if [each for each in self.lanes if each.let_live_go_on()]:
-                self.share_out()
+                self._share_out()
                 self._changes.tell(Change.POSITION)
             await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
 

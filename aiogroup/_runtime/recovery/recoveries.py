@@ -112,6 +112,7 @@ class Recoveries:
                 offset = log.start if times[tp] == EARLIEST else at if at >= 0 else log.end
                 self._take_up_new(partition, offset, log)
                 started[tp] = partition.reset.policy.kind, offset
+        self._catch_up.follow()
         for event in events.PositionFromPolicy.of_round(started):
             self._emit(event)
         if unauthorized is not None:

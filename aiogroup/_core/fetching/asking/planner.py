@@ -107,6 +107,14 @@ class Planner:
         return {node_id for node_id, broker in self._brokers.items() if broker.partitions}
 
     @property
+    def leaderless(self) -> list[TopicPartition]:
+        """The partitions that have no leader, in order. Those whose topic is missing are not among them."""
+        broker, cluster = self._brokers.get(UNKNOWN), self._cluster
+        if broker is None or cluster is None:
+            return []
+        return sorted(tp for tp in broker.partitions if cluster.partition(tp) is not None)
+
+    @property
     def sessions(self) -> dict[int, FetchSession]:
         """The sessions with all brokers that were ever asked."""
         return {node_id: broker.session for node_id, broker in self._brokers.items()}
