@@ -77,6 +77,8 @@ class Shutdown:
         comes_again = engine.config.group_id is not None and not self._has_failed
         if left := {tp: in_hand[tp] for tp in in_hand.keys() - set_aside} if comes_again else {}:
             engine.emit(events.RecordsLeftInHand(tuple(sorted(left)), sum(left.values()), SAY_SO))
+        if not_committed or problems:
+            engine.emit(events.StopIncomplete(tuple(sorted(not_committed)), problems))
         engine.emit(events.ConsumerStopped(report.is_clean, now_ms() - stages.started_at_ms))
         return report
 

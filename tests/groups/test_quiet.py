@@ -342,6 +342,24 @@ def test_a_batch_that_nobody_said_is_processed_is_warned_of_with_what_to_do():
     plays(script, partitions=1)
 
 
+def test_a_stop_that_cannot_commit_warns_although_nobody_looks_at_its_report():
+    async def script(broker, entries):
+        produce(broker, 3, partitions=1)
+        consumer = consumer_of(broker)
+        await consumer.start()
+        assert (await consumer.getmany(timeout_ms=5_000)).count == 3
+        assert not await consumer.getmany(timeout_ms=100)  # so the three are processed
+        broker.nodes[0].pause()
+        await consumer.stop(timeout_ms=1_500)
+        (warned,) = (of for name, of in entries if name == "stop_incomplete")
+        assert warned["levelname"] == "WARNING"
+        assert warned["partitions"] == (Tp("t", 0),)
+        assert "commit: not done in time" in warned["problems"]
+        broker.nodes[0].resume()
+
+    plays(script, partitions=1)
+
+
 @pytest.mark.parametrize("how", ["commit", "ack", "skip", "nothing is read", "no group"])
 def test_nothing_is_warned_of_where_nothing_is_left(how):
     async def script(broker, entries):

@@ -496,6 +496,17 @@ class RecordsLeftInHand(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StopIncomplete(Event):
+    """`stop` could not do all before its time-out. What was processed of these partitions is not committed, so these
+    records come again. The offsets are in the `StopReport`.
+    """
+
+    LEVEL: ClassVar[Level] = "warning"
+    partitions: tuple[TopicPartition, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerStopped(Event):
     clean: bool
     duration_ms: int
