@@ -111,13 +111,13 @@ def test_nothing_is_decoded_ahead_without_room():
 
 
 def test_a_turn_decodes_no_more_bytes_of_many_partitions_than_of_one():
-    _, delivery, partitions = holding(5, 1 << 30, count=6, size=100_000)
+    _, delivery, partitions = holding(5, 1 << 30, codec=wire_batches.PLAIN, count=6, size=100_000)
     assert delivery.decode_ahead(500)
     assert 10 <= sum(each.buffer.ready_count for each in partitions) <= 12
 
 
 def test_large_records_come_in_short_slices():
-    _, delivery, (partition,) = holding(1, 1 << 30, count=60, size=100_000)
+    _, delivery, (partition,) = holding(1, 1 << 30, codec=wire_batches.PLAIN, count=60, size=100_000)
     delivery.take(1)
     assert len(partition.buffer.slice.records) * 100_000 <= SLICE_BYTES + 100_000
     assert len(read_all(delivery)) == 59

@@ -14,6 +14,7 @@ from aiokafka.structs import TopicPartition
 from aiogroup._core import native
 from aiogroup._core.fetching.range_cursor import BoundedDecoder
 from aiogroup._core.fetching.records.decode import DecodeSettings, PartitionDecoder
+from aiogroup.errors import RecordDeserializationError
 from tests.fetching import wire_batches as w
 
 TP = TopicPartition("orders", 3)
@@ -147,6 +148,32 @@ def test_the_memory_of_a_decompressed_batch_is_counted_as_it_is(codec, ratio):
     finally:
         tracemalloc.stop()
     assert held_bytes <= 1.13 * decoding.inflated_bytes + 4_096  # a bytearray that grows has an eighth to spare
+
+
+@pytest.mark.parametrize("codec", [w.GZIP, w.SNAPPY, w.LZ4, w.ZSTD])
+def test_a_small_batch_that_holds_much_asks_to_be_inflated_elsewhere(codec):
+    """Repeated text of 60 MB is a few kB, and takes a tenth of a second."""
+    small, bomb = w.built(5, codec=codec), w.built(1, base=5, codec=codec, value=bytes(1_000_000))
+    assert len(bomb) < 64 * 1024
+    decoding = decoder(small + bomb + w.built(5, base=6))
+    assert not decoding.needs_inflate()
+    assert len(decoding.next_slice(256)) == 5
+    assert decoding.needs_inflate()
+    assert decoding.inflated_bytes < 1_000_000
+    decoding.inflate()
+    assert not decoding.needs_inflate()
+    assert offsets(drain(decoding)) == list(range(5, 11))
+
+
+def test_a_small_batch_that_is_damaged_is_poison_when_it_was_inflated_elsewhere():
+    damaged = bytearray(w.built(5, codec=w.GZIP))
+    damaged[-20:] = bytes(20)
+    decoding = decoder(bytes(damaged), check_crcs=False)
+    assert decoding.needs_inflate()
+    decoding.inflate()
+    assert not decoding.needs_inflate()
+    with pytest.raises(RecordDeserializationError):
+        decoding.next_slice(256)
 
 
 def test_big_batches_ask_to_be_inflated_elsewhere():

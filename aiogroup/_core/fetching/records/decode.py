@@ -54,9 +54,9 @@ class DecodeSettings:
     """What all partitions of a consumer share.
 
     A deserializer is not called for a key or value that is missing (as in Java's consumer, unlike aiokafka's).
-    `max_batch_bytes` bounds a batch, compressed or not. A compressed batch larger than `inflate_inline_bytes` is
-    decompressed in a thread: see `PartitionDecoder.needs_inflate`. What is passed over is noted in `passed_over`, if it
-    is a list: whoever gives one must empty it.
+    `max_batch_bytes` bounds a batch, compressed or not. A compressed batch larger than `inflate_inline_bytes`, or
+    one that holds more than `inflated_inline_bytes`, is decompressed in a thread: see `PartitionDecoder.needs_inflate`.
+    What is passed over is noted in `passed_over`, if it is a list: whoever gives one must empty it.
     """
 
     check_crcs: bool = True
@@ -66,6 +66,7 @@ class DecodeSettings:
     lane: str = LIVE
     max_batch_bytes: int = 128 * 1024 * 1024
     inflate_inline_bytes: int = 64 * 1024
+    inflated_inline_bytes: int = 512 * 1024
     passed_over: list[PassedOver] | None = None
 
     @property
@@ -127,7 +128,7 @@ class PartitionDecoder:
     """
 
     __slots__ = (
-        "_aborted", "_aborted_producers", "_acknowledge", "_batch", "_data", "_poison", "_pos", "_raw",
+        "_aborted", "_aborted_producers", "_acknowledge", "_batch", "_data", "_long", "_poison", "_pos", "_raw",
         "_reader", "_record_bytes", "_settings", "_tp", "_undelivered", "first_batch_bytes",
         "incomplete_batch_bytes", "next_offset",
         "slice_bytes",
@@ -152,6 +153,7 @@ class PartitionDecoder:
         self._aborted_producers: set[int] = set()
         self._pos = 0
         self._batch: Batch | LegacyBatch | None = None
+        self._long: Batch | LegacyBatch | None = None  # a short batch that holds much
         self._reader: Reader | LegacyReader | None = None
         self._undelivered: list[Record] = []
         self._raw: Sequence[Record] = ()  # read but not deserialized: they stood after a skipped record
@@ -223,10 +225,24 @@ class PartitionDecoder:
         return records
 
     def needs_inflate(self) -> bool:
-        """Whether the next step is a decompression long enough for a thread; `next_slice` would do it in place."""
+        """Whether the next step is a decompression long enough for a thread; `next_slice` would do it in place.
+
+        A few bytes may hold many. So a short batch is decompressed here, up to a bound; only then it is known to be
+        short.
+        """
         if self._batch is None:
             self._find_batch()
-        return self._batch is not None and self._batch.packed_bytes > self._settings.inflate_inline_bytes
+        batch, settings = self._batch, self._settings
+        if batch is None or not batch.packed_bytes:
+            return False
+        if batch is self._long or batch.packed_bytes > settings.inflate_inline_bytes:
+            return True
+        try:
+            batch.inflate(min(settings.max_batch_bytes, settings.inflated_inline_bytes))
+        except BatchError:  # it holds more, or is damaged, which `inflate` finds again
+            self._long = batch
+            return True
+        return False
 
     def inflate(self) -> None:
         """Decompress the next batch. Raises nothing: `next_slice` raises the error of a damaged batch."""
