@@ -453,6 +453,22 @@ def test_a_poison_record_is_passed_over_and_what_is_in_hand_stays_there(auto_ack
     assert take_all(delivery) == {0: [4, 5]}
 
 
+@pytest.mark.parametrize("ends_at", [4, 6])
+def test_a_poison_record_whose_bytes_were_dropped_is_passed_over_if_the_caller_says_where_it_ends(ends_at):
+    delivery, partition = one_partition(0)
+    partition.put(fetched(partition, 6, **poison_at(3)))
+    partition.target.fetched(6)
+    assert take_all(delivery, 3) == {0: [0, 1, 2]}
+    with pytest.raises(RecordDeserializationError):
+        take_all(delivery)
+    assert partition.poison_end_at(3) == 4
+    assert partition.poison_end_at(2) is None
+    partition.drop_buffer()
+    assert not delivery.pass_over(partition, 3)
+    assert delivery.pass_over(partition, 3, ends_at)
+    assert partition.target.offset == partition.position == ends_at
+
+
 def test_a_damaged_batch_is_passed_over_as_a_whole():
     delivery, partition = one_partition(3)
     damaged = bytearray(wire_batches.built(3, 3))

@@ -242,3 +242,34 @@ async def test_one_long_batch_does_not_keep_brokers_waiting_for_each_other_for_e
                 produced_at = loop.time()
                 await consumer.getone()
                 assert loop.time() - produced_at < 0.1
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("bound_bytes", [64 * 1024, 64 * MIB])
+async def test_a_bad_record_is_skipped_by_name_though_its_bytes_were_dropped_meanwhile(virtual_broker, bound_bytes):
+    """A paused partition leaves its memory to the others."""
+
+    def deserialize(value):
+        if value == b"bad":
+            raise ValueError
+        return value
+
+    bad, other = TP, TopicPartition(TOPIC, 1)
+    virtual_broker.create_topic(TOPIC, 2)
+    virtual_broker.produce_many(TOPIC, [b"bad", b"good"], partition=0)
+    virtual_broker.produce_many(TOPIC, [bytes(4_096)] * 500, partition=1)
+    settings = {
+        "value_deserializer": deserialize,
+        "max_buffered_bytes": bound_bytes,
+        "auto_ack": False,
+        "max_partition_fetch_bytes": 16_384,
+    }
+    async with consumer_of(virtual_broker, **settings) as consumer, asyncio.timeout(60):
+        with pytest.raises(RecordDeserializationError):
+            await consumer.getone(bad)
+        consumer.pause(bad)
+        for _ in range(500):
+            assert (await consumer.getone(other)).offset >= 0
+        await consumer.skip(bad)
+        consumer.resume(bad)
+        assert (await consumer.getone(bad)).offset == 1

@@ -145,6 +145,25 @@ async def test_a_stall_beyond_the_poll_interval_is_given_up_by_the_thread(kafka_
         assert member.error is None
 
 
+async def test_a_loop_that_is_blocked_while_a_request_waits_is_given_up_too(kafka_cluster, topic, group, tmp_path):
+    """The clock of the poll interval stands still during a request, and the loop that is blocked cannot say so."""
+    poll_ms = 4_000
+    settings = {**SHORT, "session_timeout_ms": poll_ms, "max_poll_interval_ms": poll_ms}
+    member = Member(kafka_cluster, group, topic, **settings, heartbeat_thread=True)
+    async with running(member), spawned(tmp_path / "log", kafka_cluster, group, topic, **SHORT) as other:
+        await until(lambda: len(member.partitions) == 1 and other.assigned(), what=member.tail)
+        await until(lambda: member.is_ready)
+        await asyncio.sleep(0)
+        since, began = len(member.log), time.monotonic()
+        block_until(lambda: other.assigned() == [0, 1])
+        assert poll_ms - 200 < (time.monotonic() - began) * 1_000 < poll_ms + 2 * BEAT_MS + 1_500
+        await until(lambda: member.count("lost", since=since), what=member.tail)
+        assert member.count(events.PollIntervalExceeded, since=since) == 1
+        await until(lambda: member.is_ready and len(member.partitions) == 1, what=member.tail)
+        assert member.count("lost", since=since) == 1
+        assert member.error is None
+
+
 @pytest.mark.parametrize("name", [None, "one"], ids=["left", "silent"])
 async def test_after_a_stall_nothing_is_delivered_and_the_commit_is_refused(kafka_cluster, topic, group, name):
     stalls = {"session_timeout_ms": 1_500, "max_poll_interval_ms": 1_500}

@@ -190,12 +190,13 @@ class Delivery:
         partition.start_at(offset, leader_epoch=leader_epoch, leader=leader)
         partition.tally.was_moved(partition.tp)
 
-    def pass_over(self, lane: Lane, offset: int) -> bool:
+    def pass_over(self, lane: Lane, offset: int, end: int | None = None) -> bool:
         """Go on after the record at `offset`, which could not be delivered. Returns False if that is not the lane's
         next record.
 
-        Records in hand stay in hand. A damaged batch is passed over as a whole, since none of its records can be
-        delivered.
+        If its bytes were dropped meanwhile, to free memory or because the leader changed, only the caller knows: `end`
+        is where the lane goes on then. Records in hand stay in hand. A damaged batch is passed over as a whole, since
+        none of its records can be delivered.
         """
         self.close_cursor()
         lane.tally.changes.tell(Change.POSITION)
@@ -210,12 +211,13 @@ class Delivery:
             buffer.weigh()
             self.supply.has_freed = self.supply.has_freed or is_last
             return True
-        decoder = buffer.pieces[0] if buffer.pieces else None
-        if decoder is None or decoder is self.supply.inflating or decoder.poison_offset != offset:
+        decoder = buffer.pieces[0] if buffer.pieces and buffer.pieces[0] is not self.supply.inflating else None
+        if decoder is not None and decoder.poison_offset == offset:
+            end = decoder.poison_end or offset + 1
+        elif end is None:
             return False
-        end = decoder.poison_end or offset + 1
         lane.ledger.pass_over(end)
-        if decoder.skip_to(end):
+        if decoder is not None and decoder.skip_to(end):
             buffer.weigh()
         else:
             lane.drop_buffer()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from aiogroup._core.delivery.delivery import Delivery
@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 __all__ = ["PoisonBook"]
 
 
+class _Noted(NamedTuple):
+    """A poison record: how often the position of each lane was set by then, and where the lane that met it goes on."""
+
+    offset: int
+    moves: dict[Lane, int]
+    ends: dict[Lane, int]
+
+
 class PoisonBook:
     """The poison record of each partition that was raised last."""
 
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
-        # Its offset, and how often the position of each lane was set by then.
-        self._noted: dict[TopicPartition, tuple[int, dict[Lane, int]]] = {}
+        self._noted: dict[TopicPartition, _Noted] = {}
         self._raised: TopicPartition | None = None  # the partition of the one that the last request raised
 
     def begin(self) -> None:
@@ -33,9 +40,10 @@ class PoisonBook:
         every request that meets a poison record raises its error again.
         """
         self._raised = error.tp
-        offset, _ = self._noted.get(error.tp, (None, None))
-        self._noted[error.tp] = error.offset, self._moves(error.tp)
-        return offset != error.offset
+        former, moves = self._noted.get(error.tp), self._moves(error.tp)
+        ends = {each: end for each in moves if (end := each.poison_end_at(error.offset)) is not None}
+        self._noted[error.tp] = _Noted(error.offset, moves, ends)
+        return former is None or former.offset != error.offset
 
     def pass_over(self, only: Collection[TopicPartition], delivery: Delivery) -> None:
         """Pass over the record that the last request raised, or over those of the named partitions."""
@@ -47,9 +55,9 @@ class PoisonBook:
                 continue
             # If a lane was moved since then (by a seek, or because the topic was recreated), another record may stand
             # at that offset, which was never raised and may be good.
-            offset, moves = self._noted[tp]
-            now = self._moves(tp)
-            if any(delivery.pass_over(each, offset) for each in now if moves.get(each) == now[each]):
+            noted, now = self._noted[tp], self._moves(tp)
+            unmoved = [each for each in now if noted.moves.get(each) == now[each]]
+            if any(delivery.pass_over(each, noted.offset, noted.ends.get(each)) for each in unmoved):
                 del self._noted[tp]
 
     def _moves(self, tp: TopicPartition) -> dict[Lane, int]:

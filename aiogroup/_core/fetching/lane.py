@@ -277,6 +277,11 @@ class Lane:
             return True
         return not buffer.ready_count and bool(buffer.pieces) and buffer.pieces[0].poison_offset is not None
 
+    def poison_end_at(self, offset: int) -> int | None:
+        """Where to go on after the record at `offset`, if the lane stands on it and it cannot be delivered."""
+        pieces = self.buffer.pieces
+        return pieces[0].poison_end if pieces and pieces[0].poison_offset == offset else None
+
     @property
     def due_error(self) -> AiogroupError | None:
         """The error that is to be raised now, since no record is left to be delivered before it."""

@@ -85,7 +85,7 @@ class PollClock:
         self._interval_ms = interval_ms
         self._since_ms = now_ms
         self._requests_count = 0
-        self._holds_partitions = False
+        self.holds_partitions = False
         self._in_callback = False
 
     @property
@@ -116,17 +116,20 @@ class PollClock:
         self._show()
 
     def on_assignment(self, holds_partitions: bool, now_ms: int) -> None:
-        if holds_partitions and not self._holds_partitions:
+        if holds_partitions and not self.holds_partitions:
             self._since_ms = max(self._since_ms, now_ms)
-        self._holds_partitions = holds_partitions
+        self.holds_partitions = holds_partitions
         self._show()
 
     def _show(self) -> None:
-        is_running = self._holds_partitions and (self._in_callback or not self._requests_count)
+        is_running = self.holds_partitions and (self._in_callback or not self._requests_count)
         self.running_since_ms = self._since_ms if is_running else None
 
     @property
     def deadlines(self) -> PollDeadlines | None:
         """`None` while the clock stands still."""
-        since_ms = self.running_since_ms
+        return self.deadlines_of(self.running_since_ms)
+
+    def deadlines_of(self, since_ms: int | None) -> PollDeadlines | None:
+        """Those of a stall that began then."""
         return None if since_ms is None else PollDeadlines(since_ms, self._interval_ms)

@@ -20,8 +20,8 @@ class Retries:
         self._failures_count = 0
 
     async def back_off(self) -> bool:
-        """The attempt failed: wait before the next one. False if there is none, because it was the last one or because the
-        time is over meanwhile.
+        """The attempt failed: wait before the next one. False if there is none, because it was the last one, or because
+        the time is over meanwhile.
         """
         self._failures_count += 1
         left_ms = self.until_ms - now_ms()

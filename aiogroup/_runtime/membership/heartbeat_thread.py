@@ -49,13 +49,13 @@ import anyio
 
 from aiogroup._core.changes import Change, Changes
 from aiogroup._core.membership.facts import Fact
-from aiogroup._core.membership.liveness import PollClock
+from aiogroup._core.membership.liveness import PollClock, PollDeadlines
 from aiogroup._core.membership.thread_member import MemberSnapshot, ThreadMember
 from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit, Event
 from aiogroup._runtime.coordinator import UNKNOWN_NODE, Coordinator, CoordinatorLine
-from aiogroup._runtime.loop.clock import FOREVER_MS, Signal, timeout_ms
+from aiogroup._runtime.loop.clock import FOREVER_MS, Signal, mono_ms, timeout_ms
 from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.loop.threads import start_thread
 from aiogroup._runtime.membership.heartbeat import Heartbeat
@@ -74,6 +74,7 @@ END_MS: Final = 1_000
 
 @dataclass(slots=True)
 class _News:
+    since_ms: int = field(default_factory=mono_ms)
     events: deque[Event] = field(default_factory=deque)
     dropped_count: int = 0
     losses: dict[int, tuple[str, bool]] = field(default_factory=dict)
@@ -100,6 +101,12 @@ class News:
 
     def is_waiting(self) -> bool:
         return self._waiting is not None
+
+    @property
+    def waiting_since_ms(self) -> int | None:
+        """Since when the main loop has not taken the news."""
+        waiting = self._waiting
+        return None if waiting is None else waiting.since_ms
 
     def add_event(self, event: Event) -> None:
         self._add(lambda waiting: waiting.events.append(event))
@@ -159,6 +166,26 @@ class _ThreadLine(CoordinatorLine):
         if self.node_id != UNKNOWN_NODE:
             self._news.add_loss(self.node_id, why, by_one_connection=by_one_connection)
         super().lose(why, is_expected=is_expected, by_one_connection=by_one_connection)
+
+
+class _StallClock:
+    """The poll clock stands still while a request waits. That the main loop does not even take the thread's news means
+    that it is blocked, and that nobody waits in truth: it counts as a stall, too.
+    """
+
+    def __init__(self, poll_clock: PollClock, news: News) -> None:
+        self._poll_clock = poll_clock
+        self._news = news
+
+    @property
+    def running_since_ms(self) -> int | None:
+        clock = self._poll_clock
+        since_ms = clock.running_since_ms
+        return self._news.waiting_since_ms if since_ms is None and clock.holds_partitions else since_ms
+
+    @property
+    def deadlines(self) -> PollDeadlines | None:
+        return self._poll_clock.deadlines_of(self.running_since_ms)
 
 
 class HeartbeatThread:
@@ -308,7 +335,8 @@ class HeartbeatThread:
         member = ThreadMember(lambda: self._snapshot, self._news.add_fact)
         self._line = _ThreadLine(config, link, changes, emit, member, self._news)
         self._heartbeat = Heartbeat(config, changes, emit, self._line, self._on_count)
-        watchdog = PollWatchdog(config, changes, emit, self._line, self._poll_clock, lambda: None)
+        stall_clock = _StallClock(self._poll_clock, self._news)
+        watchdog = PollWatchdog(config, changes, emit, self._line, stall_clock, lambda: None)
         supervisor = self._supervisor
         await supervisor.start()
         try:

@@ -7,10 +7,11 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from aiogroup._core.changes import Changes, Waiter
 from aiogroup._core.membership.facts import PollIntervalPassed
-from aiogroup._core.membership.liveness import PollClock
+from aiogroup._core.membership.liveness import PollDeadlines
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.coordinator import CoordinatorLine
@@ -18,11 +19,20 @@ from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
 
-__all__ = ["PollWatchdog"]
+__all__ = ["PollWatchdog", "StallClock"]
+
+
+class StallClock(Protocol):
+    """A `PollClock`, or what the heartbeat thread makes of one."""
+
+    @property
+    def running_since_ms(self) -> int | None: ...
+    @property
+    def deadlines(self) -> PollDeadlines | None: ...
 
 
 class PollWatchdog:
-    """Watches a `PollClock`. `on_expired()` is called once per expiry, right after the membership got the fact.
+    """Watches such a clock. `on_expired()` is called once per expiry, right after the membership got the fact.
 
     Nothing signals when the clock begins to run, so it is looked at often enough not to miss its warning.
     """
@@ -33,7 +43,7 @@ class PollWatchdog:
         changes: Changes[Signal],
         emit: Emit,
         coordinator: CoordinatorLine,
-        clock: PollClock,
+        clock: StallClock,
         on_expired: Callable[[], None],
     ) -> None:
         self._changes = changes

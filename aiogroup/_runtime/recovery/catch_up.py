@@ -106,7 +106,7 @@ class CatchUp:
         self.share_out()
 
     def share_out(self) -> None:
-        """Once for all lanes that move in one step: a seek may move thousands, and each share depends on all of them."""
+        """Do so once for all lanes that move in one step: a seek may move thousands, and each share depends on all."""
         self._is_share_out_due = True
         self.wanted.pulse()
 
