@@ -18,7 +18,9 @@ __all__ = ["Look", "Ready", "Snapshot"]
 Ready = Literal["assigned", "flowing"]
 
 PARKED_LIMIT_MS: Final = 60_000
-"""How long a consumer may be parked before a restart is asked for: it comes back by itself if the handler returns."""
+"""How long a handler may hang before a restart is asked for: a parked consumer comes back by itself if the handler
+returns, and one that has failed is made anew then.
+"""
 UNSTARTED_LIMIT_MS: Final = 60_000
 """For how long a service may be probed before it is started; from then on nobody will start it."""
 SEVERITY: Final = {status: place for place, status in enumerate(HealthStatus)}
@@ -57,14 +59,18 @@ class Look:
     """For how long no record could flow; 0 while records may."""
     needs_new_process: bool = False
     """It has failed, and a new consumer in this process would not help, or did not."""
+    has_ended: bool = True
+    """If it has failed: the loop's body has ended, too, so that a new consumer can be made."""
     was_assigned: bool = True
     """The current consumer has been seen with an assignment."""
 
     @property
     def is_live(self) -> bool:
-        if self.health.status is HealthStatus.FAILED:
-            return not self.needs_new_process
-        return self.health.status is not HealthStatus.PARKED or self.health.since_ms < PARKED_LIMIT_MS
+        status = self.health.status
+        hangs = status is HealthStatus.PARKED or (status is HealthStatus.FAILED and not self.has_ended)
+        if hangs and self.health.since_ms >= PARKED_LIMIT_MS:
+            return False
+        return status is not HealthStatus.FAILED or not self.needs_new_process
 
     def is_ready(self, ready: Ready, unready_after_ms: int) -> bool:
         if self.health.status in UNASSIGNED:

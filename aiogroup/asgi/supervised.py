@@ -160,7 +160,8 @@ class SupervisedLoop:
         was_assigned = self._assigned_in == life.restarts_count
         not_flowing_ms = self._flowing_since.ms(health.is_ready, now)
         needs_new_process = life.end is not None and (life.end.needs_new_process or life.restarts.are_many(now))
-        return Look(health, 0 if health.is_ready else not_flowing_ms, needs_new_process, was_assigned)
+        waits_ms = 0 if health.is_ready else not_flowing_ms
+        return Look(health, waits_ms, needs_new_process, has_ended=life.end is not None, was_assigned=was_assigned)
 
     def _figures_in(self, life: Life) -> FiguresInSteps:
         figures = yield from life.last.figures()

@@ -263,6 +263,25 @@ def test_parked_is_not_ready_and_dead_after_60_s_until_the_handler_returns():
     plays(script, slow, max_poll_interval_ms=20_000)
 
 
+def test_failed_while_a_handler_hangs_is_dead_after_60_s():
+    """No new consumer can be made before the handler returns."""
+
+    async def script(place):
+        await place.until("ready")
+        place.broker.produce("orders", b"slow")
+        await place.stay(1)
+        with place.broker.error("Heartbeat", "GROUP_AUTHORIZATION_FAILED", times=None):
+            assert await place.until("failed") == ("failed", 200, 503, 503)
+            assert await place.stay(58) == ("failed", 200, 503, 503)
+            assert await place.stay(3) == ("failed", 503, 503, 503)
+
+    async def hangs(consumer):
+        async for _ in consumer:
+            await asyncio.Event().wait()
+
+    plays(script, hangs)
+
+
 def test_fenced_is_alive_and_not_ready_until_the_service_ends():
     async def script(place):
         await place.until("ready")

@@ -47,6 +47,13 @@ def test_each_state_has_its_answers(row):
     assert answers == (live, assigned, flowing)
 
 
+@pytest.mark.parametrize(("since_ms", "live"), [(59_999, True), (60_000, False)])
+def test_a_consumer_that_has_failed_while_its_body_hangs_is_as_dead_as_a_parked_one(since_ms, live):
+    health = Health(HealthStatus.FAILED, "why", 1, None, None, (), False, since_ms)
+    assert Look(health, has_ended=False).is_live is live
+    assert Look(health, has_ended=True).is_live
+
+
 def test_every_state_has_a_row():
     assert [state for state in HealthStatus if state not in {row[0] for row in STATES}] == []
 

@@ -39,9 +39,9 @@ class HealthStatus(StrEnum):
     CATCHING_UP = "catching_up"
     """Ranges of the backlog are pending, and are read beside new records (KIP-333)."""
     DEGRADED = "degraded"
-    """The consumer reads, but some of its topics do not exist or may not be read, no job reads the ranges left to jobs
-    (KIP-333), or where some partitions begin could not be committed yet. Also where a service was told so
-    (`service[name].degraded("database")`), then even if nothing is read."""
+    """The consumer reads, but some of its topics do not exist or may not be read, some partitions have no leader, no
+    job reads the ranges left to jobs (KIP-333), or where some partitions begin could not be committed yet. Also where a
+    service was told so (`service[name].degraded("database")`), then even if nothing is read."""
     READY = "ready"
     """The consumer reads, or waits for records; also with lag, and without a partition for this member."""
 
