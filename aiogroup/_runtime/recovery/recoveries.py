@@ -108,9 +108,7 @@ class Recoveries:
             if committed is not None:
                 self._take_up(partition, committed, texts[tp], log)
             else:
-                at = by_time[tp].offset if tp in by_time else -1
-                offset = log.start if times[tp] == EARLIEST else at if at >= 0 else log.end
-                self._take_up_new(partition, offset, log)
+                offset = self._take_up_by_policy(partition, times[tp], by_time.get(tp), log)
                 started[tp] = partition.reset.policy.kind, offset
         self._catch_up.follow()
         for event in events.PositionFromPolicy.of_round(started):
@@ -190,6 +188,15 @@ class Recoveries:
         tp, topic_id = partition.tp, self._log_id(partition.tp).topic_id
         self._emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", str(topic_id)))
         self._take_up_new(partition, log.start, log)
+
+    def _take_up_by_policy(
+        self, partition: Partition, wanted: int, by_time: OffsetAndTimestamp | None, log: Log
+    ) -> int:
+        """Nothing is committed: begin where the reset policy says. Returns the offset."""
+        at = -1 if by_time is None else by_time.offset
+        offset = log.start if wanted == EARLIEST else at if at >= 0 else log.end
+        self._take_up_new(partition, offset, log)
+        return offset
 
     def _take_up_new(self, partition: Partition, offset: int, log: Log) -> None:
         """Nothing is committed: the policy's position and the token are made durable before the first delivery."""
