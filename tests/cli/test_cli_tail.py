@@ -40,6 +40,14 @@ async def test_from_where(run, arguments, first, last):
     assert offsets(read) == [(0, n) for n in range(first, last + 1)]
 
 
+async def test_that_there_is_nothing_is_said(run, broker):
+    broker.create_topic("empty", 1)
+    for arguments in (["orders", "--from", "latest", "-p", "0,1"], ["empty"]):
+        read = await run("tail", *arguments)
+        assert (read.code, read.out) == (0, "")
+        assert read.err.startswith("aiogroup: there is no record from there on in ")
+
+
 async def test_all_partitions_to_the_end_without_a_group(run, broker):
     read = await run("tail", "orders", "-o", "json")
     assert sorted(offsets(read)) == [(0, n) for n in range(10)] + [(1, n) for n in range(4)]

@@ -17,7 +17,7 @@ from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, name_as_ka
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit, NotDoneError
-from aiogroup.cli.printing import check_reader, say_on
+from aiogroup.cli.printing import check_reader, say_on, tell
 from aiogroup.errors import named
 from aiogroup.structs import TopicPartition
 
@@ -54,11 +54,15 @@ async def run(given: argparse.Namespace) -> int:
     settings = settings_of(given)
     async with asked(settings) as asking:
         starts, ends = await asking.within(f"tail {given.topic}", _bounds(asking, given))
+    left = {tp: end for tp, end in ends.items() if starts[tp] < end}
+    if not (left or given.follow):
+        if given.output != "json":
+            tell(f"there is no record from there on in {named(ends)}")
+        return Exit.DONE
     async with Consumer(**settings, auto_offset_reset="earliest") as consumer:
         consumer.assign(list(starts))
         for tp, start in starts.items():
             consumer.seek(tp, start)
-        left = {tp: end for tp, end in ends.items() if starts[tp] < end}
         await _read(consumer, given, {} if given.follow else left)
     return Exit.DONE
 
