@@ -64,12 +64,15 @@ OBSOLETE: Final = frozenset({"loop", "api_version", "consumer_timeout_ms"})
 
 WRITTEN_OTHERWISE: Final = {
     "auto_commit": "enable_auto_commit=True or False is meant",
+    "auto_commit_enable": "enable_auto_commit=True or False is meant",
     "broker": "the brokers are bootstrap_servers='host:port,host:port'",
     "brokers": "the brokers are bootstrap_servers='host:port,host:port'",
     "deserializer": "there are value_deserializer and key_deserializer",
     "group": "the group is group_id='name'",
     "group_protocol": "this consumer speaks Kafka's classic protocol of groups, as every broker does; leave it out",
     "group_remote_assignor": "the group's members assign the partitions; there is partition_assignment_strategy",
+    "rebalance_listener": "the listener is listener=, or that of subscribe()",
+    "statistics_interval_ms": "there are events for observers=, health(), lags(), and metrics by aiogroup.prometheus",
     "topic": "topics are given as arguments: Consumer('orders', 'returns', ...)",
     "topics": "topics are given as arguments: Consumer('orders', 'returns', ...)",
 }
@@ -514,6 +517,8 @@ class ConsumerConfig:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
+    if name.startswith("ssl_"):
+        return ": files, passwords and checks of TLS belong into ssl_context=ssl.create_default_context(cafile=...)"
     if name in WRITTEN_OTHERWISE:
         return f": {WRITTEN_OTHERWISE[name]}"
     import difflib  # noqa: PLC0415 (for the message alone)

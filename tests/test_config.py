@@ -211,6 +211,11 @@ def test_unknown_setting_suggests_the_nearest(unknown, meant):
         ("topic", "as arguments"),
         ("group", "group_id"),
         ("auto_commit", "enable_auto_commit"),
+        ("auto_commit_enable", "enable_auto_commit"),
+        ("rebalance_listener", "listener="),
+        ("statistics_interval_ms", "observers="),
+        ("ssl_cafile", "ssl_context=ssl.create_default_context"),
+        ("ssl_check_hostname", "ssl_context"),
     ],
 )
 def test_a_name_that_other_clients_have_is_answered_with_what_to_write(foreign, told):
