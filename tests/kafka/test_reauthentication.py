@@ -96,6 +96,7 @@ class Group:
                     await until(lambda: third.partitions, what=self.first.tail)  # noqa: B023
                     await shared_out(PARTITIONS, self.first, self.second, third)
                 await shared_out(PARTITIONS, self.first, self.second)
+            self.second.in_callback = None  # at its stop it would not be done in time
             self.kept_connections = connections == self._connections()
 
     def _connections(self):
