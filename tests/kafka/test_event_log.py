@@ -80,6 +80,12 @@ async def test_a_handler_that_hangs_is_there(make_place, tmp_path):
     assert max(each.get("since_request_ms", 0) for each in named(lines, "sample")) >= 1_000
 
 
+def have_adopted(path):
+    """Whether the last round in this log is over."""
+    text = path.read_text()
+    return text.rfind('"rebalance_completed"') > text.rfind('"rebalance_started"')
+
+
 async def test_a_process_that_stands_still_is_told_from_a_loop_that_is_blocked(make_place, tmp_path):
     """Both are gone for longer than the session, and come back."""
     place = make_place(2)
@@ -96,6 +102,8 @@ async def test_a_process_that_stands_still_is_told_from_a_loop_that_is_blocked(m
             await eventually(lambda: (len(frozen.assigned()), len(blocked.assigned())) == counts, 60)
 
         await have(1, 1)
+        # The callback that says what is assigned runs before the round is over.
+        await eventually(lambda: all(have_adopted(path) for path in logs.iterdir()), 60)
         frozen.process.send_signal(signal.SIGSTOP)
         await have(1, 2)
         frozen.process.send_signal(signal.SIGCONT)
