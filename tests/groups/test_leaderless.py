@@ -38,7 +38,8 @@ def test_they_are_told_of_and_the_consumer_is_degraded_until_they_have_one(joins
             if joins_later:
                 dead.kill()
                 await asyncio.sleep(10)
-            servers = broker.bootstrap_servers
+            servers, loop = broker.bootstrap_servers, asyncio.get_running_loop()
+            began_at = loop.time()
             async with Consumer("orders", bootstrap_servers=servers, observers=[ears], **SETTINGS) as consumer:
                 if not joins_later:
                     dead.kill()
@@ -50,6 +51,7 @@ def test_they_are_told_of_and_the_consumer_is_degraded_until_they_have_one(joins
                 assert health.status is HealthStatus.DEGRADED
                 assert f"no broker leads {names}" in health.why
                 assert not health.is_wholly_degraded
+                assert len(told(ears)) <= loop.time() - began_at, "once a second"
                 assert told(ears)[0].why == f"no broker leads these partitions: {names}"
                 dead.start()
                 await asyncio.sleep(ELECTION_S)

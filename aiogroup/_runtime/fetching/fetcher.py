@@ -82,6 +82,7 @@ class Fetchers:
         self._after_seek: dict[int, Sender[AfterSeek]] = {}
         self._patience_ms = config.fetch_max_wait_ms + OVERDUE_MS
         self._no_leader_since_ms: int | None = None
+        self._told_leaderless_at_ms = 0
         self._denied_at_ms: dict[TopicPartition, int] = {}  # when a leader denied it first
         settings = DecodeSettings(
             check_crcs=config.check_crcs,
@@ -130,11 +131,9 @@ class Fetchers:
     def _follow_plan(self, now: int) -> None:
         nodes = set(self._planner.nodes)
         if UNKNOWN in nodes:
-            self._refresher.want()
             if self._no_leader_since_ms is None:
                 self._no_leader_since_ms = now
-            elif leaderless := self.leaderless(now):
-                self._emit(events.FetchFailed(-1, None, None, f"{NO_LEADER}: {named(leaderless)}"))
+            self._ask_for_leaders(now)
         elif self._no_leader_since_ms is not None:
             self._no_leader_since_ms = None
             self._failures.end(FETCH_FAILED, -1, why=NO_LEADER)
@@ -145,6 +144,16 @@ class Fetchers:
         for node_id in nodes - self._senders.keys():
             self._senders[node_id] = sender = self._sender(BrokerFetch(node_id, self._brokers, now), self._channel)
             sender.start()
+
+    def _ask_for_leaders(self, now: int) -> None:
+        """Ask as often as metadata may be asked for while an election may go on; then, and tell so, once a second."""
+        leaderless = self.leaderless(now)
+        if leaderless and now < self._told_leaderless_at_ms + AGAIN_MS:
+            return
+        self._refresher.want()
+        if leaderless:
+            self._told_leaderless_at_ms = now
+            self._emit(events.FetchFailed(-1, None, None, f"{NO_LEADER}: {named(leaderless)}"))
 
     def _wake_senders(self) -> None:
         """Something has changed, so a request may be due to a broker that has none."""
