@@ -469,6 +469,23 @@ def test_a_poison_record_whose_bytes_were_dropped_is_passed_over_if_the_caller_s
     assert partition.target.offset == partition.position == ends_at
 
 
+def test_what_was_raised_and_could_be_read_later_is_not_passed_over_any_more():
+    """A batch was damaged in one answer and whole in the next one: a late skip must not reach the records behind."""
+    delivery, partition = one_partition(0)
+    partition.put(fetched(partition, 6, **poison_at(3)))
+    partition.target.fetched(6)
+    assert take_all(delivery, 3) == {0: [0, 1, 2]}
+    with pytest.raises(RecordDeserializationError):
+        take_all(delivery)
+    partition.drop_buffer()
+    partition.put(fetched(partition, 3, 3))
+    partition.target.fetched(6)
+    assert take_all(delivery, 1) == {0: [3]}
+    partition.drop_buffer()
+    assert not delivery.pass_over(partition, 3, 6)
+    assert partition.target.offset == partition.position == 4
+
+
 def test_a_damaged_batch_is_passed_over_as_a_whole():
     delivery, partition = one_partition(3)
     damaged = bytearray(wire_batches.built(3, 3))

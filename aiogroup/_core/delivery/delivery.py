@@ -214,7 +214,7 @@ class Delivery:
         decoder = buffer.pieces[0] if buffer.pieces and buffer.pieces[0] is not self.supply.inflating else None
         if decoder is not None and decoder.poison_offset == offset:
             end = decoder.poison_end or offset + 1
-        elif end is None:
+        elif end is None or lane.ledger.position > offset:  # the record could be delivered later
             return False
         lane.ledger.pass_over(end)
         if decoder is not None and decoder.skip_to(end):

@@ -497,8 +497,8 @@ class RecordsLeftInHand(Event):
 
 @dataclass(frozen=True, slots=True)
 class StopIncomplete(Event):
-    """`stop` could not do all before its time-out. What was processed of these partitions is not committed, so these
-    records come again. The offsets are in the `StopReport`.
+    """`stop` could not do all before its time-out, or an error was left that no call raises any more. What was
+    processed of these partitions is not committed, so it comes again. The offsets are in the `StopReport`.
     """
 
     LEVEL: ClassVar[Level] = "warning"

@@ -40,7 +40,7 @@ AGAIN_MS: Final = 1_000
 OVERDUE_MS: Final = 3_000
 AFTER_SEEK: Final = " after a seek"
 ELECTION_MS: Final = 5_000
-"""For how long a partition may be without a leader before anything is said of it."""
+"""A partition that has had no leader for longer is told of: no election takes so long."""
 NO_LEADER: Final = "no broker leads these partitions"
 CONNECT_AGAIN_MS: Final = 10_000
 """How long a node may deny that it is the leader, after it was connected again for that, until it is once more."""
@@ -146,7 +146,9 @@ class Fetchers:
             sender.start()
 
     def _ask_for_leaders(self, now: int) -> None:
-        """Ask as often as metadata may be asked for while an election may go on; then, and tell so, once a second."""
+        """While an election may go on, ask as often as metadata may be asked for. After that ask once a second, and
+        emit an event each time.
+        """
         leaderless = self.leaderless(now)
         if leaderless and now < self._told_leaderless_at_ms + AGAIN_MS:
             return

@@ -169,8 +169,8 @@ class _ThreadLine(CoordinatorLine):
 
 
 class _StallClock:
-    """The poll clock stands still while a request waits. That the main loop does not even take the thread's news means
-    that it is blocked, and that nobody waits in truth: it counts as a stall, too.
+    """The poll clock, which stands still while a request waits for records. But a main loop that does not take the
+    thread's news is blocked, so nothing can reach that request: for that time this clock runs.
     """
 
     def __init__(self, poll_clock: PollClock, news: News) -> None:

@@ -153,7 +153,7 @@ class PartitionDecoder:
         self._aborted_producers: set[int] = set()
         self._pos = 0
         self._batch: Batch | LegacyBatch | None = None
-        self._long: Batch | LegacyBatch | None = None  # a short batch that holds much
+        self._long: Batch | LegacyBatch | None = None  # a batch of few bytes that unpacks to more than the bound
         self._reader: Reader | LegacyReader | None = None
         self._undelivered: list[Record] = []
         self._raw: Sequence[Record] = ()  # read but not deserialized: they stood after a skipped record
@@ -227,8 +227,8 @@ class PartitionDecoder:
     def needs_inflate(self) -> bool:
         """Whether the next step is a decompression long enough for a thread; `next_slice` would do it in place.
 
-        A few bytes may hold many. So a short batch is decompressed here, up to a bound; only then it is known to be
-        short.
+        A few bytes may unpack to many. So a batch of few bytes is decompressed here, up to a bound: only that tells
+        whether it takes long.
         """
         if self._batch is None:
             self._find_batch()
