@@ -207,8 +207,7 @@ def environment_of(
         install = ("install", "-q", "--no-compile", "-c", ROOT / "constraints.txt")
         made.pip(INSTALLERS[artifact])
         if artifact == "clone":
-            for line in re.findall(r"`pip install ([^`]+)`", README):
-                what = line.strip("'")
+            for what in re.findall(r"`pip install '?(\.[^`']*)'?`", README):  # a wheel's line is what "wheel" does
                 made.run(made.bin / "uv", "pip", *install, "--python", made.python, what, cwd=artifacts["clone"])
         else:
             made.run(made.python, "-m", "pip", *install, f"{artifacts[artifact]}[devkafka]")
