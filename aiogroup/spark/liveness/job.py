@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aiogroup.spark.liveness.advice import ENOUGH, Enough, Findings, Proposal, findings_of
 from aiogroup.spark.liveness.buckets import BUCKET, Bucket
@@ -42,6 +44,9 @@ TOLD: Final = (
     "rebalance_started", "member_moved", "rebalance_waiting_for_application", "rebalance_completed", "member_failed",
 )  # fmt: skip
 """The events that give a stretch more than their time, besides incidents and samples."""
+
+Histograms: TypeAlias = dict[str, dict[str, dict[Bucket, int]]]
+"""The merged histograms: by group, name and bucket."""
 
 
 class Damaged(NamedTuple):
@@ -88,10 +93,24 @@ def advise(events: DataFrame, settings: Mapping[str, int | None] | None = None, 
 
 
 def _advise(events: DataFrame, settings: Mapping[str, int | None] | None, enough: Enough) -> Advice:
-    histograms = _histograms(events)
+    """Spark merges the histograms while it makes the stretches: the last tasks of either job alone leave cores idle."""
+    from pyspark import inheritable_thread_target  # noqa: PLC0415 (an extra)
+
+    with ThreadPoolExecutor(1) as beside:
+        merge = inheritable_thread_target(events.sparkSession)(partial(_histograms, events))
+        histograms = beside.submit(merge)
+        return _advice_of(_in_turn(stretch_rows(events)), histograms.result, settings, enough)
+
+
+def _advice_of(
+    stretches: Iterable[Row],
+    histograms: Callable[[], Histograms],
+    settings: Mapping[str, int | None] | None,
+    enough: Enough,
+) -> Advice:
     findings: list[Findings] = []
     corrupt_count, damaged = 0, dict[str, Damaged]()
-    for group, rows in groupby(_in_turn(stretch_rows(events)), key=lambda row: row["group"]):
+    for group, rows in groupby(stretches, key=lambda row: row["group"]):
         if group is None:
             for row in rows:
                 corrupt_count += row["corrupt_count"]
@@ -101,7 +120,7 @@ def _advise(events: DataFrame, settings: Mapping[str, int | None] | None, enough
                     damaged[file] = Damaged(file, why, count)
             continue
         story = story_of(group, map(_stretch, rows))
-        found = findings_of(story, histograms.get(group, {}), settings, enough)
+        found = findings_of(story, histograms().get(group, {}), settings, enough)
         findings.append(found.without_lives())
     in_order = sorted(findings, key=lambda each: each.story.group)
     return Advice(tuple(in_order), corrupt_count, tuple(sorted(damaged.values())))
@@ -335,8 +354,8 @@ def histogram_rows(events: DataFrame) -> DataFrame:
     )
 
 
-def _histograms(events: DataFrame) -> dict[str, dict[str, dict[Bucket, int]]]:
-    found: dict[str, dict[str, dict[Bucket, int]]] = defaultdict(lambda: defaultdict(dict))
+def _histograms(events: DataFrame) -> Histograms:
+    found: Histograms = defaultdict(lambda: defaultdict(dict))
     for row in histogram_rows(events).collect():
         found[row["group"]][row["name"]][Bucket(row["bucket"], row["step"])] = row["count"]
     return found
