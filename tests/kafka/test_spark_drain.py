@@ -455,13 +455,14 @@ def _some_of_a_union(frame):
 
 def _give_up_after_three(frame):
     from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
     def send(rows):
         if any(row.offset == 45 for row in rows):
             raise ConnectionError
 
     for _ in range(3):
-        with suppress(Py4JJavaError):
+        with suppress(Py4JJavaError, PySparkException):  # the second from Spark 4.3 on
             frame.foreachPartition(send)
 
 
@@ -493,6 +494,7 @@ def _under_another_name(frame):
 
 def _once_more(frame):
     from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
     def send(rows):
         if any(row.offset == 35 for row in rows) and not flag.exists():
@@ -501,7 +503,7 @@ def _once_more(frame):
 
     with TemporaryDirectory() as folder:
         flag = Path(folder, "failed")
-        with pytest.raises(Py4JJavaError):
+        with pytest.raises((Py4JJavaError, PySparkException)):
             frame.foreachPartition(send)
         frame.foreachPartition(list)
 

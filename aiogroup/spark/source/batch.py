@@ -29,9 +29,9 @@ PENDING_COLUMNS: Final = (
 
 
 class AiogroupDataSource(DataSource):
-    """`spark.read.format("aiogroup")`: the records that a group has left to jobs, as they are when an action begins.
-    `spark.readStream.format("aiogroup")`: the same as a stream, which claims the records' ranges and marks them as
-    done.
+    """`spark.read.format("aiogroup")`: the records that a group has left to jobs, as they are when the first action of
+    the DataFrame begins. `spark.readStream.format("aiogroup")`: the same as a stream, which claims the records' ranges
+    and marks them as done.
 
     Register it with `spark.dataSource.register(AiogroupDataSource)`. The columns are those of Spark's own Kafka source
     with headers, and `slice`. The options are `group`, `topics` (with commas), `catchup.group`, `task.records`,
@@ -52,7 +52,7 @@ class AiogroupDataSource(DataSource):
         return COLUMNS
 
     def reader(self, schema: StructType) -> _RangesReader:
-        """Spark calls this for each action."""
+        """Spark calls this for each action, and from Spark 4.1 on for the first action of a DataFrame only."""
         return _RangesReader(Wanted.of(self.options))
 
     def streamReader(self, schema: StructType) -> RangesStream:  # noqa: N802 (Spark's name)
