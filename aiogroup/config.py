@@ -12,7 +12,7 @@ import re
 import ssl
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final, Literal, Unpack
 
@@ -143,6 +143,11 @@ def check_topic_name(topic: object) -> str:
     Raises:
         InvalidTopicError: Kafka does not allow it.
     """
+    if isinstance(topic, Mapping | ConsumerConfig):  # it may hold a password, which no message repeats
+        raise InvalidTopicError(
+            f"{type(topic).__name__} is no topic name: settings are keyword arguments, "
+            "Consumer('orders', bootstrap_servers='kafka:9092', group_id='billing')"
+        )
     if not isinstance(topic, str) or not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         is_several = isinstance(topic, list | tuple | set | frozenset)
         raise InvalidTopicError(

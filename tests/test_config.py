@@ -348,6 +348,24 @@ def test_several_topics_in_one_argument_are_refused_with_the_right_call(topics):
         Consumer(topics, group_id="billing")
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"bootstrap.servers": "kafka:9092", "sasl.password": "hush"},
+        ConsumerConfig.of(
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_plain_username="u",
+            sasl_plain_password="hush",
+        ),
+    ],
+)
+def test_settings_in_place_of_a_topic_are_told_without_their_values(given):
+    with pytest.raises(InvalidTopicError, match="settings are keyword arguments") as caught:
+        Consumer(given)
+    assert "hush" not in str(caught.value)
+
+
 @pytest.mark.parametrize("servers", ["kafka://host:9092", "PLAINTEXT://host:9092", ["a:1", "https://host"]])
 def test_bootstrap_servers_with_a_scheme_are_refused_with_the_right_form(servers):
     with pytest.raises(ConfigError, match=r"bootstrap_servers: '.*://host.*' .* without .*://.* security_protocol"):

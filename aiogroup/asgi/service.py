@@ -176,8 +176,10 @@ class Service:
         """The loop of this name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: there is none; the message names those that there are.
         """
+        if name not in self._loops:
+            raise KeyError(f"no loop is called {name!r}; there are {', '.join(self._loops)}")
         return self._loops[name]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -39,7 +39,7 @@ async def test_before_its_lifespan_it_is_alive_and_not_ready():
     assert live.headers["cache-control"] == "no-store"
     assert live.headers["content-type"] == "application/json"
     assert (app["audit"].consumer, app["audit"].lags(), app["audit"].restarts_count) == (None, {}, 0)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="no loop is called 'billing'; there are audit"):
         app["billing"]
 
 
