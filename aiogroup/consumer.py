@@ -39,7 +39,7 @@ from aiogroup._runtime.group import Group
 from aiogroup._runtime.inside import Inside
 from aiogroup._runtime.inspection import health_of
 from aiogroup._runtime.loop.clock import are_done, now_ms, running_loop, wall_ms
-from aiogroup._runtime.loop.supervisor import load_anyio
+from aiogroup._runtime.loop.supervisor import load_anyio, start_task
 from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST
 from aiogroup._runtime.shutdown import Shutdown, StopReport
 from aiogroup._runtime.telemetry.log import Log
@@ -210,7 +210,8 @@ class Consumer(Generic[K, V]):
         whose task has ended, perhaps after it passed the record on, is not waited for: it is in the report, and comes
         again. Where no error is under way the event `records_left_in_hand` warns of what is left.
         `leave_group` overrides that dynamic members leave and static ones keep their name (KIP-345). Any later stop
-        returns the first one's report, or says that it had not ended in the later one's time-out.
+        returns the first one's report, or says that it had not ended in the later one's time-out. Whoever is cancelled
+        here leaves the stop running, which ends in its time-out, and its events say how.
 
         Raises:
             IllegalStateError: called inside a rebalance callback.
@@ -224,22 +225,15 @@ class Consumer(Generic[K, V]):
             if not await are_done([self._stopping], timeout_ms):
                 return StopReport(problems=("an earlier stop() with a longer time-out: not done in time",))
             return self._stopping.result()
-        self._stopping = asyncio.get_running_loop().create_future()
-        report = StopReport(
-            problems=("stop() was cancelled: what was not committed, and what was in hand, is not known",)
-        )
-        try:
-            engine = self._engine or self._starting
-            if engine is not None:
-                has_failed = sys.exc_info()[0] is not None  # as in `finally`, or at the end of `async with`
-                report = await Shutdown(
-                    engine, timeout_ms, drain=drain, leave_group=leave_group, has_failed=has_failed
-                ).run()
-            else:
-                report = StopReport()
-        finally:
-            self._stopping.set_result(report)
-        return report
+        engine = self._engine or self._starting
+        if engine is None:
+            self._stopping = asyncio.get_running_loop().create_future()
+            self._stopping.set_result(StopReport())
+        else:
+            has_failed = sys.exc_info()[0] is not None  # as in `finally`, or at the end of `async with`
+            shutdown = Shutdown(engine, timeout_ms, drain=drain, leave_group=leave_group, has_failed=has_failed)
+            self._stopping = start_task("stop", shutdown.run)
+        return await asyncio.shield(self._stopping)
 
     async def __aenter__(self) -> Self:
         await self.start()

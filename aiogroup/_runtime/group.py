@@ -203,7 +203,7 @@ class Group:
 
     def on_request(self, now: int) -> None:
         self._poll_clock.on_request(now)
-        if self._membership.state is _PARKED:
+        if self._membership.state is _PARKED and not self._ownership.callbacks.is_running:
             self.coordinator.handle(f.RecordsWanted())
 
     def on_answer(self) -> None:

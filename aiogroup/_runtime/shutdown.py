@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from aiogroup._core.changes import Change, Waiter
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.event import repr_of
+from aiogroup._runtime.delivery.readers import readers
 from aiogroup._runtime.departure import Leaver
 from aiogroup._runtime.engine import Engine
 from aiogroup._runtime.loop.clock import now_ms
@@ -43,8 +45,15 @@ SAY_SO: Final = (
 )
 
 
+CANCELLED: Final = "stop() was cancelled: what was not committed, and what was in hand, is not known"
+
+
 class Shutdown:
-    """`has_failed`: an error of the application is under way, so it knows why records are in hand."""
+    """Made by the task that stops the consumer, and run in a task of its own, so that it ends however often that one is
+    cancelled.
+
+    `has_failed`: an error of the application is under way, so it knows why records are in hand.
+    """
 
     def __init__(
         self, engine: Engine, timeout: int, *, drain: bool, leave_group: bool | None, has_failed: bool
@@ -54,6 +63,7 @@ class Shutdown:
         self._drain = drain
         self._leave_group = leave_group
         self._has_failed = has_failed
+        self._who = readers()
 
     async def run(self) -> StopReport:
         engine, stages = self._engine, self._stages
@@ -69,6 +79,8 @@ class Shutdown:
             group.end_tasks()
             in_hand, set_aside = engine.delivery.in_hand(), engine.assignment.blocks.set_aside
             not_committed = await group.leave(stages, leave_group=self._leave_group)
+        except asyncio.CancelledError:  # with all tasks of the loop, as at the end of `asyncio.run`
+            stages.problems.append(CANCELLED)
         finally:
             await stages.close(engine.close())
         not_raised = (f"not raised any more: {repr_of(error)}" for error in engine.inbox.take_rest())
@@ -91,7 +103,7 @@ class Shutdown:
         def wake(_: object) -> None:
             changes.tell(Change.HAND)  # a task that has ended holds nothing
 
-        while self._drain and (holders := self._engine.requests.holders.elsewhere()):
+        while self._drain and (holders := self._engine.requests.holders.elsewhere(self._who)):
             for each in holders:
                 each.add_done_callback(wake)
             try:

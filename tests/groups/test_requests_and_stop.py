@@ -9,6 +9,7 @@ import pytest
 
 from aiogroup import CommitFailedError, IllegalStateError, KafkaTimeoutError
 from aiogroup._core.protocol.messages.fetch import FetchRequest
+from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup._core.telemetry import events
 from tests.groups.scripted import POLL_MS, TOPIC, sleep_ms
@@ -74,19 +75,61 @@ async def test_the_constructors_listener_hears_of_a_later_subscription_that_brin
     await until(lambda: member.count("assigned") == 2, 60, member.tail)
 
 
-async def test_a_stop_that_is_cancelled_says_that_it_knows_nothing(group):
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_stop_whose_caller_is_cancelled_goes_on_commits_and_leaves(group, times):
+    (member,) = await group.joined("m", enable_auto_commit=True)
+    record, _ = await group.holding(member)
+    stopping = asyncio.create_task(member.do(member.consumer.stop()))
+    await sleep_ms(1_000)
+    assert not stopping.done()  # the record is in hand
+    for _ in range(times):
+        stopping.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait({stopping})
+    assert stopping.cancelled()
+    member.release()
+    report = await member.do(member.consumer.stop())
+    assert report.is_clean
+    assert len(group.sent(LeaveGroupRequest, "m")) == 1
+    assert group.sent(OffsetCommitRequest, "m")[-1].request.topics[0].partitions[0].committed_offset == record.offset + 1
+    assert member.count(events.ConsumerStopped) == 1
+
+
+async def test_a_stop_that_is_cancelled_with_all_tasks_says_that_it_knows_nothing(group):
     (member,) = await group.joined("m")
     await group.holding(member)
     stopping = asyncio.create_task(member.do(member.consumer.stop()))
     await sleep_ms(1_000)
-    assert not stopping.done()  # the record is in hand
-    stopping.cancel()
-    await asyncio.wait({stopping})
-    assert stopping.cancelled()
-    report = await member.consumer.stop()
-    assert not report.is_clean
+    (own,) = [task for task in asyncio.all_tasks() if task.get_name() == "aiogroup stop"]
+    own.cancel()
+    report = await stopping
     (problem,) = report.problems
     assert problem == "stop() was cancelled: what was not committed, and what was in hand, is not known"
+    assert member.count(events.StopIncomplete) == member.count(events.ConsumerStopped) == 1
+    assert await member.consumer.stop() == report
+
+
+async def test_a_callback_that_hangs_parks_the_member_also_if_its_requests_have_time_outs(group):
+    member = await group.member("m", reads=False, rebalance_timeout_ms=3_000).start()
+    await group.shared_out(member)
+    returned = asyncio.Event()
+
+    async def hang(_):
+        await returned.wait()
+
+    member.in_callback = hang
+    group.newcomer("other", rebalance_timeout_ms=3_000)
+    until_ms, states = group.now_ms + 3 * POLL_MS, []
+    while group.now_ms < until_ms:
+        await member.do(member.consumer.getmany(timeout_ms=200))
+        states.append(member.consumer.health().status)
+    assert set(states[states.index("parked") :]) == {"parked"}
+    assert states.index("parked") < len(states) / 2
+    returned.set()
+    until_ms = group.now_ms + 3 * POLL_MS
+    while not member.partitions and group.now_ms < until_ms:
+        await member.do(member.consumer.getmany(timeout_ms=200))
+    assert member.partitions
 
 
 async def test_a_commit_in_the_lost_callback_is_refused_and_says_who_repeats_the_records(group):

@@ -65,11 +65,11 @@ class Holders:
         """The partitions (of these, if any are named) whose records another task than the running one still holds."""
         return {tp for tp, _ in self._of_others(only, readers(inherits=inherits))}
 
-    def elsewhere(self) -> frozenset[asyncio.Task[Any]]:
-        """The tasks other than the running one that may hold a record and may still process it."""
+    def elsewhere(self, who: Readers) -> frozenset[asyncio.Task[Any]]:
+        """The tasks other than these that may hold a record and may still process it."""
         if not self._delivery.is_in_hand():
             return frozenset()
-        here = set(readers())
+        here = set(who)
         return frozenset(each[-1] for each in self._holders.values() if not each[-1].done() and not here & set(each))
 
     def _of_others(

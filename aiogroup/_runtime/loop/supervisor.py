@@ -186,7 +186,7 @@ def load_anyio() -> None:
         importlib.import_module("anyio._backends._asyncio")
 
 
-def start_task(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+def start_task(name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
     """Run `work` in a task that belongs to no consumer; the caller keeps it."""
     return running_loop().create_task(work(), name=f"aiogroup {name}")
 
