@@ -77,7 +77,7 @@ class Departure:
             await stages.run("commit", self._commit(stages), stages.left_ms() // 2)
             callbacks = ownership.callbacks
             if callbacks.announced:  # empty between the end of a round and its assigned callback
-                await stages.run("revoked callback", callbacks.revoked(callbacks.announced), stages.left_ms())
+                await stages.run_apart("revoked callback", callbacks.revoked(callbacks.announced), stages.left_ms())
             await stages.run("commit", self._commit(stages), stages.left_ms())
             # While the partitions are ours. LeaveGroup has another connection than commits, and then none is accepted.
             await stages.run("commits on their way", self._wait_for_commits(stages))
@@ -85,7 +85,7 @@ class Departure:
             ownership.drop_all()
         else:
             not_committed = self._left_over()
-            await stages.run("lost callback", ownership.lose("the consumer is stopped"), stages.left_ms())
+            await stages.run_apart("lost callback", ownership.lose("the consumer is stopped"), stages.left_ms())
             await stages.run("commits on their way", self._wait_for_commits(stages))
         even_static = leave_group is True
         leave = None if leave_group is False else membership.leave_request("stop", even_static=even_static)

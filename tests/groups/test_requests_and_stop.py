@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 
 import pytest
 
@@ -91,7 +92,8 @@ async def test_a_stop_whose_caller_is_cancelled_goes_on_commits_and_leaves(group
     report = await member.do(member.consumer.stop())
     assert report.is_clean
     assert len(group.sent(LeaveGroupRequest, "m")) == 1
-    assert group.sent(OffsetCommitRequest, "m")[-1].request.topics[0].partitions[0].committed_offset == record.offset + 1
+    (topic,) = group.sent(OffsetCommitRequest, "m")[-1].request.topics
+    assert topic.partitions[0].committed_offset == record.offset + 1
     assert member.count(events.ConsumerStopped) == 1
 
 
@@ -107,6 +109,39 @@ async def test_a_stop_that_is_cancelled_with_all_tasks_says_that_it_knows_nothin
     assert problem == "stop() was cancelled: what was not committed, and what was in hand, is not known"
     assert member.count(events.StopIncomplete) == member.count(events.ConsumerStopped) == 1
     assert await member.consumer.stop() == report
+
+
+async def test_a_stop_does_not_wait_for_a_callback_that_swallows_its_cancellation(group):
+    (member,) = await group.joined("m")
+    returned = asyncio.Event()
+
+    async def stay(_):
+        while not returned.is_set():
+            with suppress(asyncio.CancelledError):
+                await returned.wait()
+
+    member.in_callback = stay
+    began_at_ms = group.now_ms
+    report = await member.do(member.consumer.stop(3_000))
+    assert group.now_ms - began_at_ms <= 3_000
+    assert report.problems == ("revoked callback: not done in time",)
+    assert len(group.sent(LeaveGroupRequest, "m")) == 1
+    returned.set()
+
+
+async def test_a_stop_leaves_the_group_whatever_a_callback_raises(group):
+    (member,) = await group.joined("m")
+
+    class NoException(BaseException):
+        pass
+
+    async def fail(_):
+        raise NoException("of the application")
+
+    member.in_callback = fail
+    report = await member.do(member.consumer.stop())
+    assert report.problems == ("revoked callback: NoException('of the application')",)
+    assert len(group.sent(LeaveGroupRequest, "m")) == 1
 
 
 async def test_a_callback_that_hangs_parks_the_member_also_if_its_requests_have_time_outs(group):

@@ -4,10 +4,12 @@ do.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Final
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Final
 
-from aiogroup._runtime.loop.clock import now_ms, timeout_ms
+from aiogroup._core.telemetry.event import repr_of
+from aiogroup._runtime.loop.clock import are_done, now_ms, timeout_ms
+from aiogroup._runtime.loop.supervisor import start_task
 from aiogroup.errors import AiogroupError
 
 __all__ = ["Stages"]
@@ -38,6 +40,21 @@ class Stages:
             self.problems.append(f"{what}: not done in time")
         except AiogroupError as error:
             self.problems.append(f"{what}: {error}")
+
+    async def run_apart(self, what: str, work: Coroutine[Any, Any, object], limit_ms: int) -> None:
+        """As `run`, for code of the application. If it does not end, though cancelled, it is left behind; whatever it
+        raises is noted as a problem.
+        """
+        task = start_task(what, lambda: work)
+        try:
+            if not await are_done([task], min(limit_ms, self.until_ms - now_ms())):
+                self.problems.append(f"{what}: not done in time")
+            elif task.cancelled():
+                self.problems.append(f"{what}: it was cancelled")
+            elif (error := task.exception()) is not None:
+                self.problems.append(f"{what}: {repr_of(error)}")
+        finally:
+            task.cancel()
 
     async def close(self, work: Awaitable[object]) -> None:
         """The last stage, which has the reserved time."""
