@@ -105,6 +105,35 @@ async def test_a_commit_that_a_rebalance_held_back_goes_out_when_stop_ends_the_r
     await group.shared_out(newcomer)
 
 
+async def test_a_commit_of_a_round_that_stop_did_not_wait_for_is_refused_at_once(group):
+    """The group has gone on without the member: no later round can make its commit acceptable."""
+    away = await group.member("away", member_name="one", **COOPERATIVE).start()
+    member = await group.member("m", **COOPERATIVE).start()
+    await group.shared_out(away, member)
+    await away.stop()  # a static member stays in the group until its session ends
+    group.newcomer("newcomer", **COOPERATIVE)
+    await until(lambda: member.all(events.MemberMoved)[-1].new == "joining", what=member.tail)
+    began_at_ms, took_ms, failed = group.now_ms, [], []
+
+    async def commit(callback):
+        assert callback == "revoked"
+        back = group.newcomer("back", member_name="one", **COOPERATIVE)
+        await until(lambda: back.count(events.RebalanceCompleted), what=back.tail)
+        called_at_ms = group.now_ms
+        with pytest.raises(CommitFailedError, match=r"stopped.*timeout_ms") as raised:
+            await member.consumer.commit(dict.fromkeys(member.consumer.assignment(), 1))
+        failed.append(raised.value.not_owned)
+        took_ms.append(group.now_ms - called_at_ms)
+
+    member.in_callback = commit
+    stop_ms = SESSION_MS // 2
+    report = await member.do(member.consumer.stop(stop_ms))
+    assert report.problems == ("a join that was running: not done in time",)
+    assert failed
+    assert took_ms[0] < BEAT_MS
+    assert group.now_ms - began_at_ms < stop_ms
+
+
 async def test_after_a_callback_that_stop_waited_for_no_other_round_is_begun(group):
     member = await group.member("m", **COOPERATIVE).start()
     await group.shared_out(member)

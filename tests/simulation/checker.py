@@ -54,7 +54,7 @@ class Checker:
         self.given = defaultdict(dict)  # by partition: (process, which ownership) -> granted when, first record when
         self.granted_at = {}  # by process: when the coordinator told it its assignment
         self.blind_at = {}  # by process: when a coordinator that was loading last answered its heartbeat
-        self.thawed_at = {}  # by process: what it was given before, it may see now
+        self.thawed_at = {}  # by process: it was given what it sees in this instant before, and heard nothing since
         self.is_over = False  # processes are cleared away, the dead too: what they say then is no finding
         self.is_calm = False  # the whole simulation is without faults, stalls and crashes
         self.processes = {}  # by member id: who spoke under it last
@@ -136,10 +136,12 @@ class Checker:
         """
         now, given = self.loop.time(), self.given[tp]
         given.setdefault(who, (granted_at, now))
-        if now == self.thawed_at.get(who[0]):
+        thawed_at = self.thawed_at.get(who[0], 0.0)
+        if now == thawed_at:
             return
+        heard_nothing_until = max(thawed_at, self.blind_at.get(who[0], 0.0))
         for (other, _), (other_granted_at, first_at) in given.items():
-            both_ms = (now - max(first_at, self.blind_at.get(who[0], 0.0))) * 1000
+            both_ms = (now - max(first_at, heard_nothing_until)) * 1000
             if other != who[0] and other_granted_at > granted_at and both_ms > self.both_give_ms:
                 self.fail(f"{who[0]} is given {tp} {both_ms:.0f} ms after {other}, which has it now")
 
@@ -267,9 +269,9 @@ class Away:
         if name in self.until:
             self.until[name] = self.loop.time()
 
-    def since(self, began_at):
+    def since(self, began_at, *, besides=None):
         """Whether anybody was, at or after this instant."""
-        return any(until >= began_at for until in self.until.values())
+        return any(until >= began_at for name, until in self.until.items() if name != besides)
 
 
 class Ownerships:

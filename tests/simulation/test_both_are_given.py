@@ -89,6 +89,17 @@ def test_the_bound_counts_from_a_heartbeat_that_a_loading_coordinator_answered(t
     assert len(told.checker.violations) == 1
 
 
+def test_the_bound_counts_from_the_end_of_a_freeze(told):
+    """A process that is frozen hears of nobody who replaces it, and gives nothing either."""
+    told.give("new", 5_900)
+    told.now_ms = 12_000
+    told.checker.thawed_at["old"] = told.time()
+    told.give("old", 12_000 + BOUND_MS)
+    assert told.checker.violations == []
+    told.give("old", 12_001 + BOUND_MS)
+    assert len(told.checker.violations) == 1
+
+
 def test_a_refused_sync_grants_nothing(scene):
     """Who was replaced and asks again stays the one that was replaced."""
     scene.grant("old", 5_100, ErrorCode.FENCED_INSTANCE_ID)

@@ -436,9 +436,12 @@ class CommitAttempt:
                     self._effects.append(CoordinatorMoved(f"commit: {lookup(code).name}"))
                 if metadata_is_stale:
                     commit.stale.add(tp)
-            case AboutMembership(error):
+            case AboutMembership(error, is_past):
                 self._last = error
                 self._effects.append(CommitAnswered(commit.sent_as, code))
+                if is_past and self._commits.is_stopping:  # no later round can make it acceptable: none is waited for
+                    commit.not_owned.add(tp)
+                    del commit.pending[tp]
             case Refused(error):
                 refused.append(error)
                 del commit.pending[tp]

@@ -96,9 +96,13 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class AboutMembership:
-    """The membership must learn of the code. Then the same offset is sent again if its partition is still owned."""
+    """The membership must learn of the code. Then the same offset is sent again if its partition is still owned.
+
+    `is_past`: never again under the generation under which it was sent.
+    """
 
     error: AiogroupError
+    is_past: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +129,10 @@ def verdict_of(code: int, tp: TopicPartition, group_id: str, *, is_member: bool,
             error = BrokerError(code, row.name, row.message, retriable=True)
             is_moved, is_stale = remedy is Remedy.REDISCOVER, remedy is Remedy.REFRESH
             return Again(error, coordinator_moved=is_moved, metadata_is_stale=is_stale)
-        case Remedy.REJOIN | Remedy.NEXT_GENERATION | Remedy.FORGET_MEMBER | Remedy.FENCED:
+        case Remedy.REJOIN | Remedy.NEXT_GENERATION | Remedy.FORGET_MEMBER | Remedy.FENCED as remedy:
             if is_member:
-                return AboutMembership(RebalanceInProgressError(f"the group is rebalancing ({row.name})"))
+                is_past = remedy in (Remedy.NEXT_GENERATION, Remedy.FORGET_MEMBER)
+                return AboutMembership(RebalanceInProgressError(f"the group is rebalancing ({row.name})"), is_past)
             why = f"the group has members that commit for it ({row.name}): use subscribe, or another group_id"
             return Refused(CommitFailedError(why, not_owned=[tp]))
         case Remedy.NOT_AUTHORIZED:
