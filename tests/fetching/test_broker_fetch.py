@@ -200,6 +200,23 @@ def test_a_long_answer_is_taken_in_parts_and_nothing_is_asked_meanwhile():
     assert it.asked()[0] == {1: 7}
 
 
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_the_rest_of_a_long_answer_is_counted_until_it_is_taken(is_ended):
+    it = Fetching(1, 1, 1)
+    it.asked()
+    it.answer(*(records(number, 2, size=TURN_BYTES // 2) for number in range(3)))
+    held_bytes = it.tally.held_bytes
+    assert it.tally.in_flight_bytes == 2 * it.partitions[0].buffer.size_bytes > 0
+    if is_ended:
+        it.machine.end()
+        assert it.tally.in_flight_bytes == 0
+        return
+    while it.machine.has_more:
+        it.machine.take_more(it.cluster, it.now_ms)
+        assert it.tally.held_bytes == held_bytes
+    assert it.tally.in_flight_bytes == 0
+
+
 def test_an_answer_of_a_broker_that_the_partition_has_left_is_not_used():
     it = Fetching(1, 2)
     it.asked()

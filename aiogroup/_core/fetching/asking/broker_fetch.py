@@ -208,16 +208,20 @@ class BrokerFetch:
         budget, max_bytes = self._brokers.budget, self._plan.max_bytes
         self._begun = begun
         self.asked_at_ms = now_ms
-        self._reserved_bytes = max(max_bytes, budget.largest_bytes)
-        self._tally.in_flight_bytes += self._reserved_bytes
+        self._reserve(max(max_bytes, budget.largest_bytes))
         self._brokers.idle_count -= self._share
         request = request_for(begun, self._brokers.config, max_bytes=max_bytes, max_wait_ms=wait_ms)
         return request, None if begun.has_ids else BY_NAME
 
+    def _reserve(self, size_bytes: int) -> None:
+        """Count so much for the answer that is under way, or for what of it is not taken yet."""
+        self._tally.in_flight_bytes += size_bytes - self._reserved_bytes
+        self._reserved_bytes = size_bytes
+
     def _end_request(self) -> None:
         """Give back what the request reserved."""
         self._begun = None
-        self._tally.in_flight_bytes -= self._reserved_bytes
+        self._reserve(0)
         self._brokers.idle_count += self._share
         if self._brokers.is_room_awaited:
             self._brokers.is_room_awaited = False
@@ -242,6 +246,7 @@ class BrokerFetch:
         if self._open(begun, response, answers, now_ms):
             self._failures_count = 0
             self._left, self.is_more_there = iter(answers.items()), not answers
+            self._reserve(size_bytes)
             self.take_more(cluster, now_ms)
 
     def _open(
@@ -294,8 +299,10 @@ class BrokerFetch:
             taken_bytes += len(data.records or b"")
             if taken_bytes >= TURN_BYTES:
                 self.has_more = True
+                self._reserve(self._reserved_bytes - taken_bytes)
                 return
         self.has_more = False
+        self._reserve(0)
 
     def _take_partition(self, asked: Asked, data: PartitionData, cluster: Cluster, now_ms: int) -> None:
         lane, brokers = asked.lane, self._brokers
@@ -362,6 +369,7 @@ class BrokerFetch:
         """The broker is not needed any more. Its answer, if one is under way, is not waited for."""
         self._drop()
         self.has_more = False
+        self._reserve(0)
         self._brokers.idle_count -= self._share
 
     def _drop(self) -> None:
