@@ -248,6 +248,7 @@ class _Building:
             failures=self._failures,
             totals=self._totals,
             inbox=self._inbox,
+            supervisor=self._supervisor,
             offsets=self._leader_offsets,
             commits=commits,
             recoveries=recovery.starts,

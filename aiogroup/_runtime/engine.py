@@ -95,6 +95,7 @@ class Engine:
         self.group.begin_to_connect()  # the search for the coordinator will need it
         supervisor.spawn("refresher", self.refresher.run)
         supervisor.spawn("positions", self.positions.run)
+        supervisor.spawn("held positions", self.positions.commit_held)
         supervisor.spawn("validator", self.validator.run)
         supervisor.spawn("fetchers", self.fetchers.run)
         supervisor.spawn("inflater", inflate, self.delivery, self.changes, self.threads)

@@ -96,11 +96,11 @@ async def test_what_a_leader_was_not_asked_for_is_no_answer(leader_offsets):
     assert {each.partition: answer.offset for each, answer in found.items()} == OFFSETS
 
 
-async def test_positions_are_not_taken_from_who_was_not_asked(leader_offsets):
+async def test_positions_are_not_taken_from_who_was_not_asked(supervisor, leader_offsets):
     world = World()
     for partition in world.assignment:
         partition.move(PositionState.RESET)
-    await world.positions(leader_offsets, None).resolve(list(world.assignment), now_ms() + 1_000)
+    await world.positions(supervisor, leader_offsets, None).resolve(list(world.assignment), now_ms() + 1_000)
     assert {each.tp.partition: each.position for each in world.assignment} == OFFSETS
 
 
@@ -112,7 +112,7 @@ class World:
         self.assignment, _ = assigned(*OFFSETS, changes=self.changes)
         self.delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
 
-    def positions(self, leader_offsets, commits):
+    def positions(self, supervisor, leader_offsets, commits):
         inbox = Inbox(lambda: None, unheard)
         return Positions(
             CONFIG,
@@ -124,6 +124,7 @@ class World:
             FAILURES,
             Totals(unheard),
             inbox,
+            supervisor,
             leader_offsets,
             commits,
         )
@@ -193,7 +194,7 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
     )
     committer.carry_out = send
     commits = OwnCommits(CONFIG, world.assignment, world.delivery, unheard, FAILURES, supervisor, committer)
-    positions = asyncio.create_task(world.positions(leader_offsets, commits).run())
+    positions = asyncio.create_task(world.positions(supervisor, leader_offsets, commits).commit_held())
     await eventually(lambda: Bar.HELD not in first.bars)
     positions.cancel()
     assert committed[0] == {0: 10, 1: 20}

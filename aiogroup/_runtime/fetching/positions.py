@@ -4,7 +4,10 @@ guessed.
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -26,6 +29,7 @@ from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import Signal, now_ms, wall_ms
 from aiogroup._runtime.loop.retries import Retries
+from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Offsets
 from aiogroup._runtime.offsets.own_commits import OwnCommits
@@ -36,6 +40,8 @@ from aiogroup.structs import TopicPartition
 __all__ = ["LOOK_UP", "Positions"]
 
 LOOK_UP: Final = "looking up positions"
+COORDINATOR: Final = -2
+"""In place of a leader's id: -1 stands for no leader."""
 NOT_COMMITTED: Final = "nothing is committed"
 
 
@@ -71,6 +77,7 @@ class Positions:
         failures: Failures,
         totals: Totals,
         inbox: Inbox,
+        supervisor: Supervisor,
         offsets: LeaderOffsets,
         commits: OwnCommits | None,
         recoveries: LaneStarts | None = None,
@@ -84,16 +91,17 @@ class Positions:
         self._failures = failures
         self._totals = totals
         self._inbox = inbox
+        self._supervisor = supervisor
         self._offsets = offsets
         self._commits = commits
         self._policy = parse_reset_policy(config.auto_offset_reset)
         self._new_policy = parse_reset_policy(config.new_partition_reset)
-        # Partitions that are being looked up, with their `changes_count` at the request.
-        self._asked: dict[Partition, int] = {}
+        # Partitions that are being looked up, with their `changes_count` at the request, and who is asked.
+        self._asked: dict[Partition, tuple[int, int]] = {}
+        self._busy: set[int] = set()  # whom the positions task asks, or will not ask before a backoff has passed
+        self._retries: dict[int, Retries] = {}
         # Whether a partition did not exist when we first looked for it.
         self._was_missing: WeakKeyDictionary[Partition, bool] = WeakKeyDictionary()
-        self._held_count = 0  # how often in a row the positions of held partitions could not be committed
-        self._hold_until_ms = 0
         self._recoveries = recoveries
         self._recovering: WeakKeyDictionary[Partition, Committed | None] = WeakKeyDictionary()
         self._afterwards: WeakKeyDictionary[Partition, Callable[[], object]] = WeakKeyDictionary()
@@ -104,68 +112,110 @@ class Positions:
         return self._commits is not None and self._config.enable_auto_commit
 
     async def run(self) -> None:
-        """Look up missing positions whenever there are some."""
-        retries = Retries(self._config)
+        """Look up missing positions whenever there are some.
+
+        The coordinator and each leader are asked apart, and one at a time: who is silent holds up only its own.
+        """
         while True:
-            again_at_ms = await self._commit_held()
             # A self-assigned partition's topic may be missing in the metadata; each refresh looks again.
             known = self._link.cluster.topics
             missing = [each for each in self._assignment if _is_wanted(each) and each.tp.topic in known]
             # A rebalance looks up the positions of its own partitions.
-            wanted = [each for each in missing if not self._is_asked(each)]
-            if not wanted:
-                if self._commits is None or not self._commits.is_adopting:  # the rebalance tells its own at its end
+            parts = self._by_whom([each for each in missing if not self._is_asked(each)])
+            for whom, part in parts.items():
+                if whom not in self._busy:
+                    self._busy.add(whom)
+                    self._ask(part)
+                    self._supervisor.spawn("positions of a node", self._look_up_once, whom, part)
+            if not missing:
+                self._failures.end(FETCH_FAILED, -1, why=LOOK_UP)
+                if self._commits is None or not self._commits.is_adopting:  # a rebalance tells its own at its end
                     self._totals.tell()
-                await self._changes[Waiter.POSITIONS].wait(again_at_ms)
-                continue
-            try:
-                # Each leader is asked once only: a position that is wanted meanwhile must not wait until the last of
-                # these has a leader.
-                await self.resolve(wanted, now_ms() + self._config.request_timeout_ms, most_attempts=1)
+            await self._changes[Waiter.POSITIONS].wait()
+
+    async def _look_up_once(self, whom: int, part: list[Partition]) -> None:
+        retries = self._retries.setdefault(whom, Retries(self._config))
+        try:
+            # Once only: a position that is wanted meanwhile must not wait until the last of these has a leader.
+            await self._look_up(whom, part, now_ms() + self._config.request_timeout_ms, most_attempts=1)
+            retries.on_success()
+        except AiogroupError as error:
+            if not error.retriable:
+                self._inbox.put(error)
+            self._emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
+            await retries.back_off()
+        finally:
+            self._busy.discard(whom)
+            self._changes.tell(Change.POSITION)  # what this did not find may be looked up again
+
+    async def commit_held(self) -> None:
+        """Commit the positions of held partitions whenever there are some. While that fails, try again."""
+        commits, retries = self._commits, Retries(self._config)
+        while commits is not None:
+            held = [each for each in self._assignment if Bar.HELD in each.bars]
+            if not held or commits.is_adopting:
+                await self._changes[Waiter.POSITIONS].wait()
+            elif await commits.commit_held(held, self._config.request_timeout_ms // 3):
                 retries.on_success()
-            except AiogroupError as error:
-                if not error.retriable:
-                    self._inbox.put(error)
-                self._emit(events.FetchFailed(-1, None, None, f"{LOOK_UP}: {error}"))
+            else:
                 await retries.back_off()
 
-    async def _commit_held(self) -> int | None:
-        """Commit the positions of held partitions. Returns when to try again if that failed and may succeed later."""
-        held = [each for each in self._assignment if Bar.HELD in each.bars]
-        if not held or self._commits is None or self._commits.is_adopting:
-            return None
-        if now_ms() < self._hold_until_ms:
-            return self._hold_until_ms
-        if await self._commits.commit_held(held, self._config.request_timeout_ms // 3):
-            self._held_count = 0
-        else:
-            self._held_count += 1
-            self._hold_until_ms = now_ms() + self._config.backoff_ms(self._held_count)
-        return self._hold_until_ms if self._held_count else None
-
-    async def resolve(self, partitions: list[Partition], until_ms: int, most_attempts: int | None = None) -> None:
+    async def resolve(self, partitions: list[Partition], until_ms: int) -> None:
         """Give each partition its position, except one that is moved or lost meanwhile.
 
-        A partition gets it as soon as its own leader has answered. Leaders are asked at most `most_attempts` times.
+        A partition gets it as soon as its own leader has answered.
 
         Raises:
             AiogroupError: a position could not be looked up until `until_ms`; those partitions stay as they are.
         """
-        self.follow_topics(partitions)
+        failure: AiogroupError | None = None
+        of = [each for each in partitions if each.state is PositionState.COMMITTED]
         try:
-            of = [each for each in partitions if each.state is PositionState.COMMITTED]
-            failure: AiogroupError | None = None
+            if of:
+                await self._look_up(COORDINATOR, of, until_ms)
+        except TopicAuthorizationError as error:
+            failure = error
+        of = [each for each in partitions if each.state is PositionState.RESET]
+        self._ask(of)  # now: the positions task may run before these tasks begin
+        parts = self._by_whom(of)
+        answers = [
+            self._supervisor.begin("positions of a node", partial(self._look_up, whom, part, until_ms))
+            for whom, part in parts.items()
+        ]
+        if answers:
+            await asyncio.wait(answers)
+        for answer in answers:
             try:
-                await self._resolve_committed(of, until_ms)
+                answer.result()
             except TopicAuthorizationError as error:
-                failure = error
-            of = [each for each in partitions if each.state is PositionState.RESET]
-            ours = [each for each in of if each in self._recovering]
-            try:
-                await self._recover(ours, until_ms, most_attempts)
+                former = failure.topics if isinstance(failure, TopicAuthorizationError) else frozenset()
+                failure = TopicAuthorizationError(error.topics | former)
             except AiogroupError as error:
-                failure = error  # other partitions do not wait for the leaders of these
-            await self._resolve_policy([each for each in of if each not in ours], until_ms, most_attempts)
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    async def _look_up(
+        self, whom: int, partitions: list[Partition], until_ms: int, most_attempts: int | None = None
+    ) -> None:
+        """Ask the coordinator where these partitions go on, or their leader; at most `most_attempts` times.
+
+        Raises:
+            AiogroupError: as `resolve`.
+        """
+        self.follow_topics(partitions)
+        failure: AiogroupError | None = None
+        try:
+            if whom == COORDINATOR:
+                await self._resolve_committed(partitions, until_ms)
+            else:
+                ours = [each for each in partitions if each in self._recovering]
+                try:
+                    await self._recover(ours, until_ms, most_attempts)
+                except AiogroupError as error:
+                    failure = error  # other partitions do not wait for these
+                others = [each for each in partitions if each not in ours and each.state is PositionState.RESET]
+                await self._resolve_policy(others, until_ms, most_attempts)
             if failure is not None:
                 raise failure
         except TopicAuthorizationError as error:
@@ -176,22 +226,29 @@ class Positions:
         finally:
             for each in partitions:
                 self._asked.pop(each, None)
-            self._changes.tell(Change.POSITION)  # what this did not find may be looked up again
-        self._failures.end(FETCH_FAILED, -1, why=LOOK_UP)
+            self._changes.tell(Change.POSITION)
+
+    def _by_whom(self, partitions: list[Partition]) -> dict[int, list[Partition]]:
+        """By the leader's id, -1 without a leader, or `COORDINATOR` for those whose committed offsets are asked for."""
+        parts: dict[int, list[Partition]] = defaultdict(list)
+        for each in partitions:
+            parts[self._whom(each)].append(each)
+        return parts
+
+    def _whom(self, partition: Partition) -> int:
+        return COORDINATOR if partition.state is PositionState.COMMITTED else self._link.cluster.leader(partition.tp)
 
     def _is_asked(self, partition: Partition) -> bool:
-        return self._asked.get(partition) == partition.target.changes_count
+        return self._asked.get(partition) == (partition.target.changes_count, self._whom(partition))
 
     def _ask(self, partitions: list[Partition]) -> dict[TopicPartition, tuple[Partition, int]]:
         """Note which change of each partition the request belongs to: an answer counts only if nobody moved it
         since.
         """
-        self._asked.update((each, each.target.changes_count) for each in partitions)
+        self._asked.update((each, (each.target.changes_count, self._whom(each))) for each in partitions)
         return {each.tp: (each, each.target.changes_count) for each in partitions}
 
     async def _resolve_committed(self, partitions: list[Partition], until_ms: int) -> None:
-        if not partitions:
-            return
         asked = self._ask(partitions)
         found: Mapping[TopicPartition, Committed | None] = {}
         refusal: TopicAuthorizationError | None = None
