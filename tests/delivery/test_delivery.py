@@ -311,7 +311,19 @@ def test_what_was_handed_out_is_not_kept(style):
         rest(delivery)
     delivery.close_cursor()
     assert partition.buffer.slice is not None
-    assert len(partition.buffer.slice.records) == 1
+    assert partition.buffer.slice.records == []
+
+
+def test_the_last_record_of_all_that_is_fetched_is_taken_back_without_another_fetch():
+    delivery, partition = one_partition(4)
+    delivery.open_cursor()
+    last = rest(delivery)[-1]
+    assert delivery.take_back_iterated() is last
+    assert partition.buffer.size_bytes == partition.buffer.slice.size_bytes > 0
+    assert delivery.open_cursor() is last
+    partition.put(fetched(partition, 2, 4))
+    assert read_all(delivery) == [(0, 4), (0, 5)]
+    assert partition.position == 6
 
 
 def test_redelivery_gives_a_partition_no_more_than_its_turn():

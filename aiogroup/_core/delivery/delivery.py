@@ -232,11 +232,11 @@ class Delivery:
             return None
         lane, record = taken_back
         slice_ = lane.buffer.slice
-        if slice_ is None or not slice_.index or slice_.records[slice_.index - 1] is not record:
+        if slice_ is None or not slice_.take_back(record):
             lane.drop_buffer()  # the slice was dropped meanwhile to free memory: fetch its records again
             self.supply.note_more_wanted()
             return record
-        slice_.index -= 1
+        lane.buffer.weigh()
         self._queues.of(lane).put_first(lane)
         return record
 

@@ -21,7 +21,7 @@ class Slice:
     is `end`.
     """
 
-    __slots__ = ("end", "index", "keys", "records", "size_bytes")
+    __slots__ = ("end", "index", "keys", "last_offset", "records", "size_bytes")
 
     def __init__(self, records: list[Record], end: int, size_bytes: int = 0) -> None:
         self.size_bytes = size_bytes
@@ -29,13 +29,14 @@ class Slice:
         self.keys: list[int] = []  # for a merge: the times of the first records; more are read when needed
         self.index = 0
         self.end = end
+        self.last_offset: int | None = None
+        """The offset of the last record, when all were handed out and none is kept here."""
 
     def let_go(self) -> None:
-        """When all records are handed out, keep only the last one: it may be taken back."""
-        if self.index > 1 and self.index == len(self.records):
-            self.keys = self.keys[-1:] if len(self.keys) == len(self.records) else []
-            del self.records[:-1]
-            self.index = 1
+        """When all records are handed out, keep none of them."""
+        if self.index and self.index == len(self.records):
+            self.last_offset = self.records[-1].offset
+            self.cut()
 
     def give(self, since: int) -> list[Record]:
         """The records from `since` on that are handed out, in a list that the caller may keep and change."""
@@ -43,10 +44,20 @@ class Slice:
             given = self.records[since : self.index]
             self.let_go()
             return given
-        given, self.records = self.records, self.records[-1:]  # moved: a copy would be three passes
-        self.keys = self.keys[-1:] if len(self.keys) == len(given) else []
-        self.index = 1
+        given, self.records = self.records, []  # moved: a copy would be three passes
+        self.last_offset = given[-1].offset
+        self.cut()
         return given
+
+    def take_back(self, record: Record) -> bool:
+        """Make the record that was handed out last the next one again. Returns False if it was another one."""
+        if self.index and self.records[self.index - 1] is record:
+            self.index -= 1
+            return True
+        if self.records or self.last_offset != record.offset:
+            return False
+        self.records.append(record)
+        return True
 
     def cut(self) -> None:
         """Remove the records that are handed out."""
