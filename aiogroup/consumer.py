@@ -221,7 +221,7 @@ class Consumer(Generic[K, V]):
         if self._is_in_callback:
             raise IllegalStateError("stop() cannot be called inside a rebalance callback; return from it first")
         self._check_loop()
-        if self._stopping is not None:
+        if self._stopping is not None and not self._stopping.cancelled():  # else it was, before its first step
             if not await are_done([self._stopping], timeout_ms):
                 return StopReport(problems=("an earlier stop() with a longer time-out: not done in time",))
             return self._stopping.result()

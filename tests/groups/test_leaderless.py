@@ -63,3 +63,29 @@ def test_they_are_told_of_and_the_consumer_is_degraded_until_they_have_one(joins
                 assert len(told(ears)) == count
 
     run_virtual(script())
+
+
+def test_a_partition_that_its_topic_does_not_have_is_told_of_until_it_has_it():
+    """Somebody has assigned it by hand: the other partitions are read as before."""
+
+    async def script():
+        ears = Ears()
+        async with Broker() as broker:
+            broker.create_topic("orders")
+            consumer = Consumer(bootstrap_servers=broker.bootstrap_servers, observers=[ears], **SETTINGS)
+            consumer.assign([TopicPartition("orders", 0), TopicPartition("orders", 1)])
+            async with consumer:
+                broker.produce("orders", b"x", partition=0)
+                assert (await consumer.getone()).partition == 0
+                await asyncio.sleep(3 * ELECTION_S)
+                health = consumer.health()
+                assert (health.status, health.is_wholly_degraded) == (HealthStatus.DEGRADED, False)
+                assert "no broker leads orders-1" in health.why
+                assert told(ears)
+                broker.add_partitions("orders")
+                broker.produce("orders", b"x", partition=1)
+                async with asyncio.timeout(ELECTION_S):
+                    assert (await consumer.getone()).partition == 1
+                assert consumer.health().status is HealthStatus.READY
+
+    run_virtual(script())

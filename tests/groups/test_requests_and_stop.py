@@ -111,6 +111,20 @@ async def test_a_stop_that_is_cancelled_with_all_tasks_says_that_it_knows_nothin
     assert await member.consumer.stop() == report
 
 
+async def test_a_stop_that_is_cancelled_before_it_has_begun_can_be_called_again(group):
+    """With all tasks of the loop, right after the call."""
+    (member,) = await group.joined("m")
+    stopping = member.consumer.stop()
+    stopping.send(None)  # up to where it waits for its own task
+    (own,) = [task for task in asyncio.all_tasks() if task.get_name() == "aiogroup stop"]
+    own.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        stopping.throw(asyncio.CancelledError)
+    await asyncio.wait({own})
+    assert (await member.do(member.consumer.stop())).is_clean
+    assert len(group.sent(LeaveGroupRequest, "m")) == 1
+
+
 async def test_a_stop_does_not_wait_for_a_callback_that_swallows_its_cancellation(group):
     (member,) = await group.joined("m")
     returned = asyncio.Event()

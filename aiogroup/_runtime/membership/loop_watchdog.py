@@ -41,7 +41,7 @@ class LoopWatchdog:
         self._emit(events.EventLoopBlocked(blocked_ms, session_ms))
         if 2 * blocked_ms > session_ms and not self._config.heartbeat_thread:
             why = (
-                f"no heartbeat for {blocked_ms} ms of {setting}={session_ms}, because a call did not await; run it in "
-                f"a thread, set heartbeat_thread=True, or raise {setting}"
+                f"no heartbeat for {blocked_ms} ms of {setting}={session_ms}, because a call did not await, or the "
+                f"process stood still; run such a call in a thread, set heartbeat_thread=True, or raise {setting}"
             )
             self._emit(events.SessionEndangered(blocked_ms, session_ms, why))

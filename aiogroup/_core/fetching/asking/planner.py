@@ -108,11 +108,13 @@ class Planner:
 
     @property
     def leaderless(self) -> list[TopicPartition]:
-        """The partitions that have no leader, in order. Those whose topic is missing are not among them."""
+        """The partitions that have no leader, or do not exist, in order. Those whose topic is missing are not among
+        them.
+        """
         broker, cluster = self._brokers.get(UNKNOWN), self._cluster
         if broker is None or cluster is None:
             return []
-        return sorted(tp for tp in broker.partitions if cluster.partition(tp) is not None)
+        return sorted(tp for tp in broker.partitions if tp.topic in cluster.topics)
 
     @property
     def sessions(self) -> dict[int, FetchSession]:
