@@ -165,7 +165,7 @@ class Consumer(Generic[K, V]):
         """Connect, and join the group if topics are subscribed; returns when partitions are assigned.
 
         Another member may hold its records for long: after `request_timeout_ms` it returns without an assignment,
-        which then comes while records are waited for.
+        which then comes while records are waited for. If this is cancelled while it joins, the consumer is stopped.
 
         Raises:
             ConsumerStoppedError: it is, or was meanwhile, stopped.
