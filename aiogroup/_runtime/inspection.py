@@ -12,6 +12,7 @@ from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.membership.inspection import GroupHealth
 from aiogroup._runtime.net.link import FETCH
 from aiogroup.errors import FencedInstanceIdError, named
+from aiogroup.structs import TopicPartition
 
 __all__ = ["health_of"]
 
@@ -73,21 +74,28 @@ def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: in
     leaderless = engine.fetchers.leaderless(now)
     if leaderless:
         why += f"; no broker leads {named(leaderless)}"
+    unanswered = engine.fetchers.unanswered(now - _limit_ms(engine))
+    if unanswered:
+        why += f"; no fetch was answered for {_limit_ms(engine)} ms of {named(unanswered)}"
+    explained = {*leaderless, *forbidden, *(each.tp for each in engine.assignment if each.tp.topic in missing)}
+    unknown = [tp for tp in engine.positions.unknown(now - _limit_ms(engine)) if tp not in explained]
+    if unknown:
+        why += f"; {_why_unknown(engine, unknown)}"
     if unread:
         why += f"; READ is not granted on the topic: {', '.join(unread)}"
     if group.held:
         why += f"; where {named(group.held)} begin is not committed: {group.why_held}"
     if status is not HealthStatus.PARKED and (
-        silence := group.silence or _fetch_silence(engine, now) or _never_connected(engine)
+        silence := group.silence or _fetch_silence(engine, now, unknown) or _never_connected(engine)
     ):
         return _State(HealthStatus.UNREACHABLE, silence)
     if status is not HealthStatus.READY:
         return _State(status, why)
     if engine.recovery.is_catching_up() and not overdue:  # what is overdue is pending, too
         return _State(HealthStatus.CATCHING_UP, why)
-    if not (missing or overdue or group.held or unread or leaderless):
+    stands = {*group.held, *forbidden, *leaderless, *unanswered, *unknown}
+    if not (missing or overdue or unread or stands):
         return _State(HealthStatus.READY, why)
-    stands = {*group.held, *forbidden, *leaderless}
     is_all = reads_nothing or (bool(stands) and len(stands) == len(engine.assignment))
     return _State(HealthStatus.DEGRADED, why, is_all)
 
@@ -109,11 +117,22 @@ def _since_request_ms(engine: Engine, now: int) -> int | None:
     return None if asked_at_ms is None else now - asked_at_ms
 
 
-def _fetch_silence(engine: Engine, now: int) -> str:
+def _limit_ms(engine: Engine) -> int:
+    return max(UNANSWERED_FETCH_MS, 2 * engine.config.fetch_max_wait_ms)
+
+
+def _why_unknown(engine: Engine, unknown: list[TopicPartition]) -> str:
+    why = engine.positions.why_unknown
+    return f"the position is not known of {named(unknown)}" + (f": {why}" if why else "")
+
+
+def _fetch_silence(engine: Engine, now: int, unknown: list[TopicPartition]) -> str:
     """A message if no leader has answered for too long; empty while one does, or nothing is asked."""
-    limit_ms = max(UNANSWERED_FETCH_MS, 2 * engine.config.fetch_max_wait_ms)
-    unanswered_ms = engine.fetchers.unanswered_ms(now)
-    return f"no broker has answered a fetch for {unanswered_ms} ms" if unanswered_ms >= limit_ms else ""
+    unanswered_ms = engine.fetchers.unanswered_ms(now, lacks_positions=bool(unknown))
+    if unanswered_ms < _limit_ms(engine):
+        return ""
+    # Without a position nothing is asked for.
+    return _why_unknown(engine, unknown) if unknown else f"no broker has answered a fetch for {unanswered_ms} ms"
 
 
 def _never_connected(engine: Engine) -> str:

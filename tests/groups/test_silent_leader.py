@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiogroup import Consumer, TopicPartition
+from aiogroup import Consumer, HealthStatus, TopicPartition
 from aiogroup.embedded import Broker, run_virtual
 
 SILENT, SOUND, OTHER = (TopicPartition("t", number) for number in range(3))
@@ -121,5 +121,56 @@ def test_what_two_lanes_read(is_committed):
                 async with asyncio.timeout(SOON_S + REQUEST_MS / 3_000):
                     while given != {SOUND, OTHER}:
                         given.add((await consumer.getone()).tp)
+
+    plays(script)
+
+
+def after_a_while(consumer):
+    health = consumer.health()
+    return health.status, health.is_wholly_degraded, health.why
+
+
+@pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
+def test_health_tells_what_is_not_read_though_other_leaders_answer(api):
+    async def script(broker):
+        consumer = Consumer(bootstrap_servers=broker.bootstrap_servers, **SETTINGS)
+        consumer.assign(TPS)
+        with broker.hold(api, node_id=1):
+            async with consumer:
+                await read(consumer, SOUND)
+                await asyncio.sleep(20)
+                assert consumer.health().status is HealthStatus.READY
+                await asyncio.sleep(20)
+                status, is_wholly, why = after_a_while(consumer)
+                assert (status, is_wholly) == (HealthStatus.DEGRADED, False)
+                assert (
+                    "position is not known of t-0" if api == "ListOffsets" else "answered for 30000 ms of t-0"
+                ) in why
+                assert "t-1" not in why
+                assert "t-2" not in why
+
+    plays(script)
+
+
+def test_health_tells_what_an_open_transaction_holds_back():
+    """It waits for the committed offset, and asks no broker for records."""
+
+    async def script(broker):
+        with broker.error("OffsetFetch", "UNSTABLE_OFFSET_COMMIT", topic="t", partition=0, times=None):
+            async with Consumer("t", bootstrap_servers=broker.bootstrap_servers, group_id="g", **SETTINGS) as consumer:
+                await asyncio.sleep(40)
+                assert "an open transaction holds back the committed offset" in consumer.health().why
+            assert not broker.count("Fetch")
+
+    plays(script)
+
+
+def test_a_topic_that_does_not_exist_makes_no_broker_unreachable():
+    async def script(broker):
+        consumer = Consumer(bootstrap_servers=broker.bootstrap_servers, **SETTINGS)
+        consumer.assign([TopicPartition("no", 0)])
+        async with consumer:
+            await asyncio.sleep(60)
+            assert after_a_while(consumer) == (HealthStatus.DEGRADED, True, "nothing to read; no broker knows no")
 
     plays(script)

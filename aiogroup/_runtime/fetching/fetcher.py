@@ -223,13 +223,25 @@ class Fetchers:
         """Partitions came or went: count the silence of brokers from now on."""
         self._brokers.answered_at_ms = now_ms()
 
-    def unanswered_ms(self, now: int) -> int:
-        """For how long no broker has answered a fetch although records are wanted; 0 if none are wanted."""
-        since_ms = [self._no_leader_since_ms, *(each.machine.tried_since_ms for each in self._senders.values())]
+    def unanswered_ms(self, now: int, *, lacks_positions: bool) -> int:
+        """For how long no broker has answered a fetch although records are wanted; 0 if none are wanted. Those of
+        partitions that lack their position are, too.
+        """
+        no_leader_since_ms = self._no_leader_since_ms if self._planner.leaderless else None  # else the topic is missing
+        since_ms = [no_leader_since_ms, *(each.machine.tried_since_ms for each in self._senders.values())]
         tried_since_ms = min((each for each in since_ms if each is not None), default=None)
-        if tried_since_ms is None and not any(each.awaits_position for each in self._assignment):
+        if tried_since_ms is None and not lacks_positions:
             return 0
         return now - max(tried_since_ms or 0, self._brokers.answered_at_ms)
+
+    def unanswered(self, since_ms: int) -> list[TopicPartition]:
+        """The partitions whose broker owes an answer to a fetch since that instant or longer."""
+        unanswered: list[TopicPartition] = []
+        for node_id, sender in self._senders.items():
+            tried_since_ms = sender.machine.tried_since_ms
+            if tried_since_ms is not None and tried_since_ms <= since_ms:
+                unanswered += self._planner.broker(node_id).partitions
+        return sorted(unanswered)
 
     def leaderless(self, now: int) -> list[TopicPartition]:
         """The partitions without a leader, once there have been some for longer than an election takes."""

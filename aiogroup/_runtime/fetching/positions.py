@@ -100,6 +100,9 @@ class Positions:
         self._asked: dict[Partition, tuple[int, int]] = {}
         self._busy: set[int] = set()  # whom the positions task asks, or will not ask before a backoff has passed
         self._retries: dict[int, Retries] = {}
+        self._unknown_since_ms: dict[Partition, int] = {}
+        self.why_unknown = ""
+        """Why the last look-up that failed did so; empty when no position is missing."""
         # Whether a partition did not exist when we first looked for it.
         self._was_missing: WeakKeyDictionary[Partition, bool] = WeakKeyDictionary()
         self._recoveries = recoveries
@@ -127,11 +130,21 @@ class Positions:
                     self._busy.add(whom)
                     self._ask(part)
                     self._supervisor.spawn("positions of a node", self._look_up_once, whom, part)
+            self._note_unknown()
             if not missing:
+                self.why_unknown = ""
                 self._failures.end(FETCH_FAILED, -1, why=LOOK_UP)
                 if self._commits is None or not self._commits.is_adopting:  # a rebalance tells its own at its end
                     self._totals.tell()
             await self._changes[Waiter.POSITIONS].wait()
+
+    def _note_unknown(self) -> None:
+        now, before = now_ms(), self._unknown_since_ms
+        self._unknown_since_ms = {each: before.get(each, now) for each in self._assignment if each.awaits_position}
+
+    def unknown(self, since_ms: int) -> list[TopicPartition]:
+        """The partitions whose position has been looked up, or checked, since that instant or longer."""
+        return sorted(each.tp for each, from_ms in self._unknown_since_ms.items() if from_ms <= since_ms)
 
     async def _look_up_once(self, whom: int, part: list[Partition]) -> None:
         retries = self._retries.setdefault(whom, Retries(self._config))
@@ -218,10 +231,12 @@ class Positions:
                 await self._resolve_policy(others, until_ms, most_attempts)
             if failure is not None:
                 raise failure
-        except TopicAuthorizationError as error:
-            for each in partitions:
-                if each.tp.topic in error.topics:
-                    each.target.failed(FORBIDDEN)
+        except AiogroupError as error:
+            self.why_unknown = str(error)
+            if isinstance(error, TopicAuthorizationError):
+                for each in partitions:
+                    if each.tp.topic in error.topics:
+                        each.target.failed(FORBIDDEN)
             raise
         finally:
             for each in partitions:
