@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from aiogroup._core.fetching.target import FORBIDDEN, UNKNOWN
@@ -28,6 +29,17 @@ class _State:
     status: HealthStatus
     why: str
     is_wholly_degraded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Stuck:
+    """Partitions of which brokers let nothing be read, and why; the last reason is that positions are not known, if
+    `lacks_positions`.
+    """
+
+    tps: set[TopicPartition]
+    why: tuple[str, ...]
+    lacks_positions: bool
 
 
 def health_of(engine: Engine | None, ending: HealthStatus | None, since: Since, *, is_starting: bool) -> Health:
@@ -71,33 +83,42 @@ def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: in
     overdue = [each.tp for each in engine.assignment if each.lanes.is_overdue]
     if overdue:
         why += f"; no job moved what is pending of {named(overdue)}"
-    leaderless = engine.fetchers.leaderless(now)
-    if leaderless:
-        why += f"; no broker leads {named(leaderless)}"
-    unanswered = engine.fetchers.unanswered(now - _limit_ms(engine))
-    if unanswered:
-        why += f"; no fetch was answered for {_limit_ms(engine)} ms of {named(unanswered)}"
-    explained = {*leaderless, *forbidden, *(each.tp for each in engine.assignment if each.tp.topic in missing)}
-    unknown = [tp for tp in engine.positions.unknown(now - _limit_ms(engine)) if tp not in explained]
-    if unknown:
-        why += f"; {_why_unknown(engine, unknown)}"
+    stuck = _stuck(engine, {*forbidden, *(each.tp for each in engine.assignment if each.tp.topic in missing)}, now)
+    why += "".join(f"; {each}" for each in stuck.why)
     if unread:
         why += f"; READ is not granted on the topic: {', '.join(unread)}"
     if group.held:
         why += f"; where {named(group.held)} begin is not committed: {group.why_held}"
     if status is not HealthStatus.PARKED and (
-        silence := group.silence or _fetch_silence(engine, now, unknown) or _never_connected(engine)
+        silence := group.silence or _fetch_silence(engine, now, stuck) or _never_connected(engine)
     ):
         return _State(HealthStatus.UNREACHABLE, silence)
     if status is not HealthStatus.READY:
         return _State(status, why)
     if engine.recovery.is_catching_up() and not overdue:  # what is overdue is pending, too
         return _State(HealthStatus.CATCHING_UP, why)
-    stands = {*group.held, *forbidden, *leaderless, *unanswered, *unknown}
+    stands = {*group.held, *forbidden, *stuck.tps}
     if not (missing or overdue or unread or stands):
         return _State(HealthStatus.READY, why)
     is_all = reads_nothing or (bool(stands) and len(stands) == len(engine.assignment))
     return _State(HealthStatus.DEGRADED, why, is_all)
+
+
+def _stuck(engine: Engine, explained: Collection[TopicPartition], now: int) -> _Stuck:
+    """What brokers do not let be read, apart from what is `explained` otherwise."""
+    limit_ms, positions = _limit_ms(engine), engine.positions
+    leaderless = engine.fetchers.leaderless(now)
+    unanswered = engine.fetchers.unanswered(now - limit_ms)
+    unknown = [tp for tp in positions.unknown(now - limit_ms) if tp not in explained and tp not in leaderless]
+    why = []
+    if leaderless:
+        why.append(f"no broker leads {named(leaderless)}")
+    if unanswered:
+        why.append(f"no fetch was answered for {limit_ms} ms of {named(unanswered)}")
+    if unknown:
+        reason = f": {positions.why_unknown}" if positions.why_unknown else ""
+        why.append(f"the position is not known of {named(unknown)}{reason}")
+    return _Stuck({*leaderless, *unanswered, *unknown}, tuple(why), lacks_positions=bool(unknown))
 
 
 def _of_group(engine: Engine, group: GroupHealth) -> tuple[HealthStatus, str]:
@@ -121,18 +142,13 @@ def _limit_ms(engine: Engine) -> int:
     return max(UNANSWERED_FETCH_MS, 2 * engine.config.fetch_max_wait_ms)
 
 
-def _why_unknown(engine: Engine, unknown: list[TopicPartition]) -> str:
-    why = engine.positions.why_unknown
-    return f"the position is not known of {named(unknown)}" + (f": {why}" if why else "")
-
-
-def _fetch_silence(engine: Engine, now: int, unknown: list[TopicPartition]) -> str:
+def _fetch_silence(engine: Engine, now: int, stuck: _Stuck) -> str:
     """A message if no leader has answered for too long; empty while one does, or nothing is asked."""
-    unanswered_ms = engine.fetchers.unanswered_ms(now, lacks_positions=bool(unknown))
+    unanswered_ms = engine.fetchers.unanswered_ms(now, lacks_positions=stuck.lacks_positions)
     if unanswered_ms < _limit_ms(engine):
         return ""
     # Without a position nothing is asked for.
-    return _why_unknown(engine, unknown) if unknown else f"no broker has answered a fetch for {unanswered_ms} ms"
+    return stuck.why[-1] if stuck.lacks_positions else f"no broker has answered a fetch for {unanswered_ms} ms"
 
 
 def _never_connected(engine: Engine) -> str:
