@@ -31,6 +31,9 @@ class Inbox:
         self._once: deque[BaseException] = deque()
 
     def put(self, error: BaseException) -> None:
+        """Have a call raise it, unless the same error of ours waits for that already."""
+        if isinstance(error, AiogroupError) and (type(error), str(error)) in [(type(e), str(e)) for e in self._once]:
+            return
         if len(self._once) == ERRORS_LIMIT:
             self._emit(events.ErrorDropped(repr(self._once.popleft())))
         self._once.append(error)

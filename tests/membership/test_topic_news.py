@@ -1,4 +1,4 @@
-"""What is told of topics that may not be read, or are not there: once, until it changes."""
+"""What is told of topics that are not there, once, and of those that may not be read, every five seconds."""
 
 from __future__ import annotations
 
@@ -30,15 +30,20 @@ def names(*given):
         (ErrorCode.INVALID_TOPIC_EXCEPTION, InvalidTopicError),
     ],
 )
-def test_a_topic_that_may_not_be_read_is_reported_once_until_that_changes(code, error):
+def test_a_topic_that_may_not_be_read_is_reported_every_five_seconds(code, error):
     topics = Topics()
     refusing = cluster(orders=code)
-    (told,) = topics.news_in(names("orders"), refusing, 0).refused
+    news = topics.news_in(names("orders"), refusing, 0)
+    (told,) = news.refused
     assert isinstance(told, error)
     assert "orders" in str(told)
-    assert topics.news_in(names("orders"), refusing, 10_000) == NOTHING
+    assert news.missing == (("orders", code.name),)
+    assert topics.news_in(names("orders"), refusing, 4_999) == NOTHING
+    again = topics.news_in(names("orders"), refusing, 5_000)
+    assert ([*map(type, again.refused)], again.missing) == ([error], ())
+    assert topics.news_in(names("orders"), refusing, 9_999) == NOTHING
     assert topics.news_in(names("orders"), cluster("orders"), 20_000) == NOTHING
-    assert len(topics.news_in(names("orders"), refusing, 30_000).refused) == 1
+    assert len(topics.news_in(names("orders"), refusing, 20_001).refused) == 1
 
 
 def test_a_missing_topic_is_reported_when_every_broker_had_time_to_hear_of_it():

@@ -47,3 +47,14 @@ def test_an_error_that_no_call_will_raise_any_more_is_reported():
     inbox.put(ValueError("one more"))
     assert told == [events.ErrorDropped("ValueError(0)")]
     assert [error.args[0] for error in inbox.take_rest()] == [*range(1, ERRORS_LIMIT), "one more"]
+
+
+def test_an_error_of_ours_that_waits_already_is_not_raised_twice():
+    """It comes again and again while the application makes no call; one of its own code may mean another thing."""
+    inbox = Inbox(lambda: None, print)
+    for error in (ConnectionLostError("a"), ConnectionLostError("a"), ConnectionLostError("b"), ValueError("a")):
+        inbox.put(error)
+    inbox.put(ValueError("a"))
+    assert [str(error) for error in inbox.take_rest()] == ["a", "b", "a", "a"]
+    inbox.put(ConnectionLostError("a"))
+    assert len(inbox.take_rest()) == 1

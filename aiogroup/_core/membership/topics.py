@@ -18,21 +18,26 @@ REFUSED_TOPIC: Final[Mapping[int, Callable[[str], AiogroupError]]] = {
 }
 MISSING_MS: Final = 2_000
 """A topic is called missing after this time: not every broker knows a new one at once. It is looked up every second."""
+REFUSED_AGAIN_MS: Final = 5_000
+"""The error of a refused topic is raised again after this time, so that nobody waits in silence for its records."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNews:
-    """News for the application: errors of topics that may not be read, names and error codes of missing topics."""
+    """News for the application: errors of topics that may not be read, names and error codes of topics that are missing
+    or that it has just heard to be refused.
+    """
 
     refused: tuple[AiogroupError, ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
 
 
 class Topics:
-    """Gives each piece of news once, until it changes."""
+    """Gives each piece of news once, until it changes; that a topic is refused again and again."""
 
     def __init__(self) -> None:
         self._refused: dict[str, int] = {}
+        self._refused_at_ms: dict[str, int] = {}  # when that was told last
         self._missing_since_ms: dict[str, int] = {}
         self._missing_long: Set[str] = frozenset()
 
@@ -41,10 +46,10 @@ class Topics:
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         doubtful = {name for name in topics if name in cluster.errors or cluster.lacks(name)}
         errors = {name: cluster.errors.get(name, unknown) for name in doubtful}
-        return TopicNews(
-            self._look_at_refused({name: code for name, code in errors.items() if code in REFUSED_TOPIC}),
-            self._look_at_missing({name: code for name, code in errors.items() if code not in REFUSED_TOPIC}, now_ms),
-        )
+        refused = {name: code for name, code in errors.items() if code in REFUSED_TOPIC}
+        newly = tuple((name, lookup(code).name) for name, code in refused.items() if self._refused.get(name) != code)
+        missing = self._look_at_missing({name: errors[name] for name in errors.keys() - refused.keys()}, now_ms)
+        return TopicNews(self._look_at_refused(refused, now_ms), (*newly, *missing))
 
     def forbidden(self) -> Set[str]:
         """Topics that brokers do not even describe to us."""
@@ -58,9 +63,16 @@ class Topics:
         """Topics that have been missing for `MISSING_MS`, and not only because one broker lags behind the others."""
         return {name for name in self._missing_long if cluster.lacks(name)}
 
-    def _look_at_refused(self, refused: dict[str, int]) -> tuple[AiogroupError, ...]:
-        before, self._refused = self._refused, refused
-        return tuple(REFUSED_TOPIC[code](name) for name, code in refused.items() if before.get(name) != code)
+    def _look_at_refused(self, refused: dict[str, int], now_ms: int) -> tuple[AiogroupError, ...]:
+        before, told_at_ms = self._refused, self._refused_at_ms
+        due = [
+            name
+            for name, code in refused.items()
+            if before.get(name) != code or now_ms - told_at_ms[name] >= REFUSED_AGAIN_MS
+        ]
+        self._refused = refused
+        self._refused_at_ms = {name: now_ms if name in due else told_at_ms[name] for name in refused}
+        return tuple(REFUSED_TOPIC[refused[name]](name) for name in due)
 
     def _look_at_missing(self, missing: Mapping[str, int], now_ms: int) -> tuple[tuple[str, str], ...]:
         self._missing_since_ms = {name: self._missing_since_ms.get(name, now_ms) for name in missing}

@@ -388,7 +388,9 @@ class MetadataFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class TopicMissing(Event):
-    """No broker has had a subscribed topic for some seconds. The topic is read when somebody creates it."""
+    """No broker has had a subscribed topic for some seconds, or one refuses it. The topic is read when somebody creates
+    it, or grants it.
+    """
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str
