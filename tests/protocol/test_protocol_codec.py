@@ -126,7 +126,7 @@ def test_records_are_a_slice_of_the_frame() -> None:
 def test_counts_are_compared_with_what_is_left(raw: str) -> None:
     reader = Reader(bytes.fromhex(raw) + bytes(4))
     with pytest.raises(ProtocolError, match="array of"):
-        reader.count(1, compact=False)
+        reader.check_count(reader.int32(), 1)
 
 
 def test_unknown_tags_are_skipped_and_known_ones_read() -> None:

@@ -11,7 +11,7 @@ from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup._core.protocol.errors import ErrorCode, lookup
 from aiogroup._core.protocol.messages import REQUESTS
 from aiogroup._core.protocol.schema import Array, Nested, specs
-from aiogroup._core.protocol.versions import lowered
+from tests.support.any_version import lowered
 
 
 def _form(row: Row, message):

@@ -25,8 +25,8 @@ from aiogroup._core.protocol.messages.share_acknowledge import ShareAcknowledgeR
 from aiogroup._core.protocol.messages.share_fetch import ShareFetchRequest
 from aiogroup._core.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from aiogroup._core.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from aiogroup._core.protocol.versions import lifted
 from aiogroup.errors import UnsupportedVersionError
+from tests.support.any_version import lifted
 from tests.support.effort import examples
 
 QUICK = settings(max_examples=examples(8), deadline=None, database=None)

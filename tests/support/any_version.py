@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 from aiogroup._core.protocol.codec import Reader, Writer
 from aiogroup._core.protocol.framing import read_message, write_message
 from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from aiogroup._core.protocol.versions import answered_version
+from aiogroup._core.protocol.versions import answered_version, lifting, lowering
 
 if TYPE_CHECKING:
-    from aiogroup._core.protocol.schema import R_co, Request
+    from aiogroup._core.protocol.schema import Message, R_co, Request
 
 
 def encode_any_request(message: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -42,3 +42,15 @@ def decode_any_response(request_type: type[Request[R_co]], version: int, frame: 
 def ranges_of(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
     """Lowest and highest version by API key, as `negotiate` takes them."""
     return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+
+
+def lowered(message: Message, version: int) -> Message:
+    """The message as the table of `version` has it."""
+    lower = lowering(type(message), version)
+    return message if lower is None else lower(message)
+
+
+def lifted(message: Message, version: int) -> Message:
+    """The message as callers have it, of one that was read in `version`."""
+    lift = lifting(type(message), version)
+    return message if lift is None else lift(message)

@@ -17,7 +17,7 @@ from uuid import UUID
 from aiogroup.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 
@@ -46,8 +46,34 @@ def uuid_of(raw: bytes) -> UUID:
 
 
 @lru_cache(maxsize=256)
-def _numbers(count: int, letter: str) -> Struct:
+def numbers(count: int, letter: str) -> Struct:
+    """The layout of an array of numbers."""
     return Struct(f">{count}{letter}")
+
+
+@lru_cache(maxsize=1024)
+def varint(value: int) -> bytes:
+    """An unsigned number of at most 32 bits."""
+    if not 0 <= value <= 0xFFFF_FFFF:
+        raise ValueError(f"{value} is no unsigned number of 32 bits")
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
+
+
+@lru_cache(maxsize=1024)
+def string_size(count: int) -> bytes:
+    """What stands before the bytes of a compact string."""
+    return varint(_checked(count) + 1)
+
+
+def _checked(count: int) -> int:
+    if count > _MAX_STRING_BYTES:
+        raise ValueError(f"a string of {count} bytes: Kafka's strings have at most {_MAX_STRING_BYTES}")
+    return count
 
 
 class Reader:
@@ -67,9 +93,14 @@ class Reader:
     def remaining(self) -> int:
         return len(self.view) - self.pos
 
-    def short(self, needed: int) -> ProtocolError:
-        """The error for missing bytes; the caller raises it."""
-        return ProtocolError(f"{needed} bytes needed at byte {self.pos} of a frame of {len(self.view)}")
+    def short(self, needed: int, *more: int) -> ProtocolError:
+        """The error for missing bytes, of the first of these neighbours that is cut off; the caller raises it."""
+        pos, end = self.pos, len(self.view)
+        for size in more:
+            if pos + needed > end:
+                break
+            pos, needed = pos + needed, size
+        return ProtocolError(f"{needed} bytes needed at byte {pos} of a frame of {end}")
 
     def end(self) -> None:
         """Check that no bytes are left over.
@@ -135,6 +166,11 @@ class Reader:
                 raise ProtocolError(f"the varint at byte {self.pos} is longer than 32 bits")
         raise self.short(pos - self.pos + 1)
 
+    def longer(self) -> int:
+        """As `uvarint`, where the first byte was read already."""
+        self.pos -= 1
+        return self.uvarint()
+
     def uuid(self) -> UUID:
         return uuid_of(bytes(self.slice(16)))
 
@@ -157,27 +193,35 @@ class Reader:
             raise ProtocolError(f"null before byte {self.pos} where a {what} must be")
         return value
 
-    def _text(self, length: int | None) -> str | None:
-        if length is None:
-            return None
-        raw = self.slice(length)
+    def text(self, length: int) -> str:
+        """A string of this length; one below 0 is refused."""
+        if length < 0:
+            self._present(self._length(length, "string"), "string")
+        pos = self.pos
+        end = pos + length
+        if end > len(self.view):
+            raise self.short(length)
+        self.pos = end
         try:
-            return str(raw, "utf-8")
+            return str(self.view[pos:end], "utf-8")
         except UnicodeDecodeError as error:
-            raise ProtocolError(f"the string before byte {self.pos} is not UTF-8: {error.reason}") from None
+            raise ProtocolError(f"the string before byte {end} is not UTF-8: {error.reason}") from None
+
+    def nullable_text(self, length: int) -> str | None:
+        """A string of this length; -1 means null."""
+        return None if length == -1 else self.text(length)
 
     def nullable_string(self) -> str | None:
-        return self._text(self._length(self.int16(), "string"))
+        return self.nullable_text(self.int16())
 
     def string(self) -> str:
-        return self._present(self.nullable_string(), "string")
+        return self.text(self.int16())
 
     def compact_nullable_string(self) -> str | None:
-        length = self.uvarint() - 1
-        return None if length < 0 else self._text(length)
+        return self.nullable_text(self.uvarint() - 1)
 
     def compact_string(self) -> str:
-        return self._present(self.compact_nullable_string(), "string")
+        return self.text(self.uvarint() - 1)
 
     def nullable_records(self) -> memoryview | None:
         """A slice of the frame, not a copy: it keeps the whole frame alive."""
@@ -213,20 +257,12 @@ class Reader:
     def compact_bytes(self) -> bytes:
         return self._present(self.compact_nullable_bytes(), "byte string")
 
-    def count(self, element_bytes: int, *, compact: bool, nullable: bool = False) -> int:
-        """The length of an array, -1 for null. It is refused if the frame is too short for that many elements."""
-        count = self.uvarint() - 1 if compact else self.int32()
+    def check_count(self, count: int, element_bytes: int, *, nullable: bool = False) -> None:
+        """Refuse an array of `count` elements, if the frame is too short for that many; -1 means null."""
         if count * element_bytes > len(self.view) - self.pos:
             raise ProtocolError(f"array of {count} elements before byte {self.pos}, and {self.remaining} bytes left")
-        if count < 0:
-            self._present(self._length(count, "array") or nullable or None, "array")
-        return count
-
-    def array(self, count: int, read: Callable[[Reader], T]) -> tuple[T, ...] | None:
-        return None if count < 0 else tuple([read(self) for _ in range(count)])
-
-    def numbers(self, count: int, letter: str) -> tuple[Any, ...] | None:
-        return None if count < 0 else self.fixed(_numbers(count, letter))
+        if self._length(count, "array") is None and not nullable:
+            self._present(None, "array")
 
     def nullable(self, read: Callable[[Reader], T]) -> T | None:
         """A structure, or None."""
@@ -294,12 +330,7 @@ class Writer:
         self.data.append(value)
 
     def uvarint(self, value: int) -> None:
-        if not 0 <= value <= 0xFFFF_FFFF:
-            raise ValueError(f"{value} is no unsigned number of 32 bits")
-        while value > 0x7F:
-            self.data.append(value & 0x7F | 0x80)
-            value >>= 7
-        self.data.append(value)
+        self.data += varint(value)
 
     def uuid(self, value: UUID) -> None:
         self.data += value.bytes
@@ -308,16 +339,16 @@ class Writer:
         self.int16(-1) if value is None else self.string(value)
 
     def string(self, value: str) -> None:
-        raw = _utf8(value)
-        self.data += _INT16.pack(len(raw))
+        raw = value.encode()
+        self.data += _INT16.pack(_checked(len(raw)))
         self.data += raw
 
     def compact_nullable_string(self, value: str | None) -> None:
         self.data.append(0) if value is None else self.compact_string(value)
 
     def compact_string(self, value: str) -> None:
-        raw = _utf8(value)
-        self.uvarint(len(raw) + 1)
+        raw = value.encode()
+        self.data += string_size(len(raw))
         self.data += raw
 
     def nullable_bytes(self, value: bytes | memoryview | None) -> None:
@@ -342,23 +373,6 @@ class Writer:
     def compact_nullable_records(self, value: bytes | memoryview | None) -> None:
         self.compact_nullable_bytes(value)
 
-    def count(self, count: int | None, *, compact: bool) -> None:
-        """The length of an array, None for null."""
-        if compact:
-            self.uvarint(0 if count is None else count + 1)
-        else:
-            self.int32(-1 if count is None else count)
-
-    def array(self, values: Collection[T], write: Callable[[Writer, T], None], *, compact: bool) -> None:
-        self.count(len(values), compact=compact)
-        for value in values:
-            write(self, value)
-
-    def nullable_array(
-        self, values: Collection[T] | None, write: Callable[[Writer, T], None], *, compact: bool
-    ) -> None:
-        self.count(None, compact=compact) if values is None else self.array(values, write, compact=compact)
-
     def nullable(self, value: T | None, write: Callable[[Writer, T], None]) -> None:
         """A structure, or None."""
         self.int8(-1 if value is None else 1)
@@ -375,10 +389,3 @@ class Writer:
             self.uvarint(tag)
             self.uvarint(len(fields[tag]))
             self.data += fields[tag]
-
-
-def _utf8(value: str) -> bytes:
-    raw = value.encode()
-    if len(raw) > _MAX_STRING_BYTES:
-        raise ValueError(f"a string of {len(raw)} bytes: Kafka's strings have at most {_MAX_STRING_BYTES}")
-    return raw

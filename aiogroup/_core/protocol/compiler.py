@@ -1,39 +1,45 @@
 """Builds the encoder and the decoder of a structure in one version from its declaration, each once.
 
 Both are functions whose text is made here and compiled, as `dataclasses` makes `__init__`. For a partition in version
-10 of OffsetCommit they are
+10 of OffsetCommit's answer they are
 
     def run(reader):
         try:
-            partition_index, error_code, = unpack_1(reader.view, reader.pos)
+            partition_index, error_code, ahead, = unpack_1(reader.view, reader.pos)
         except struct_error:
-            raise reader.short(6) from None
-        reader.pos += 6
-        reader.tags()
+            raise reader.short(6, 1) from None
+        reader.pos += 7
+        if ahead:
+            reader.pos -= 1
+            reader.tags()
         return make_2(partition_index, error_code)
 
     def run(writer, value):
-        begin = len(writer.data)
+        data = writer.data
+        begin = len(data)
         try:
-            writer.data += pack_2(value.partition_index, value.error_code)
-            writer.tags()
-        except faults_1:
-            del writer.data[begin:]
+            data += pack_1(value.partition_index, value.error_code)
+            data.append(0)  # no tags
+        except faults_2:
+            del data[begin:]
             explain_3(writer, value)
             raise
+
+What is mostly so is done in the text; all else by methods of `Reader` and `Writer`, which get a byte that was read
+`ahead` again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from itertools import groupby
-from struct import Struct
+from itertools import groupby, repeat
+from struct import Struct, calcsize
 from struct import error as struct_error
 from typing import Any, Final, TypeAlias
 
 from aiogroup._core.native import Maker
-from aiogroup._core.protocol.codec import Reader, Writer
+from aiogroup._core.protocol.codec import Reader, Writer, numbers, string_size, uuid_of, varint
 from aiogroup._core.protocol.schema import Array, Nested, Scalar, Spec, Structure, Value, WireType, specs
 from aiogroup.errors import UnsupportedVersionError
 
@@ -45,6 +51,7 @@ _Key: TypeAlias = tuple[type[Structure], int, bool]
 _decoders: dict[_Key, Read] = {}
 _encoders: dict[_Key, Write] = {}
 
+_UUID: Final = Scalar.UUID.letter
 _ANY_LENGTH: Final = (Scalar.STRING, Scalar.BYTES, Scalar.RECORDS)
 _FAULTS: Final = (AttributeError, TypeError, ValueError, struct_error)
 """What a value of the wrong type or size raises."""
@@ -87,7 +94,10 @@ class _Text:
         self._structure = structure
         self._version = version
         self._flexible = flexible
-        self._objects: dict[str, Any] = {"struct_error": struct_error}
+        self._objects: dict[str, Any] = {
+            "struct_error": struct_error, "uuid_of": uuid_of, "numbers": numbers, "repeat": repeat,
+            "varint": varint, "string_size": string_size,
+        }  # fmt: skip
         present = [spec for spec in specs(structure) if spec.in_version(version)]
         self._placed = [spec for spec in present if spec.tag is None]
         self._tagged = [spec for spec in present if spec.tag is not None and flexible]
@@ -117,53 +127,98 @@ class _Decoder(_Text):
         return self._compiled("reader", *self._lines())
 
     def _lines(self) -> Iterator[str]:
-        for are_numbers, group in groupby(self._placed, key=_is_number):
-            if are_numbers:
-                yield from self._numbers(list(group))
+        run: list[Spec] = []
+        for spec in self._placed:
+            if _is_fixed(spec):
+                run.append(spec)
             else:
-                yield from (
-                    f"{spec.name} = {self._value(spec.type, spec.is_nullable(self._version))}" for spec in group
-                )
+                yield from self._value(run, spec)
+                run = []
         if self._tagged:
+            yield from self._run(run)
             known = self._name({spec.tag: self._of_tag(spec) for spec in self._tagged}, "known")
             yield f"tags = reader.tags({known})"
             for spec in self._tagged:
                 yield f"{spec.name} = tags.get({spec.tag}, {self._name(spec.default, 'default')})"
+        elif self._flexible and run:
+            yield from self._run(run, "B")
+            yield "if ahead:"
+            yield "    reader.pos -= 1"
+            yield "    reader.tags()"
         elif self._flexible:
-            yield "reader.tags()"
+            yield "if reader.pos < len(reader.view) and not reader.view[reader.pos]:"
+            yield "    reader.pos += 1"
+            yield "else:"
+            yield "    reader.tags()"
+        else:
+            yield from self._run(run)
         read = (*self._placed, *self._tagged)
         values = (spec.name if spec in read else self._name(spec.default, "default") for spec in specs(self._structure))
         yield f"return {self._name(maker(self._structure), 'make')}({', '.join(values)})"
 
-    def _numbers(self, run: list[Spec]) -> Iterator[str]:
-        """Neighbouring numbers, in one piece."""
-        layout = _layout(run, boolean="?")
-        names = "".join(f"{spec.name}, " for spec in run)
+    def _run(self, run: list[Spec], ahead: str = "") -> Iterator[str]:
+        """Neighbours of fixed size, in one piece, and `ahead` the number behind them, of this letter."""
+        letters = [_letter(spec) for spec in run]
+        names = [spec.name for spec in run]
+        if ahead:
+            letters.append(ahead)
+            names.append("ahead")
+        if not names:
+            return
+        layout = Struct(">" + "".join(letters))
+        sizes = [calcsize(">" + "".join(group)) for _, group in groupby(letters[: len(run)], key=_UUID.__eq__)]
+        if ahead:
+            sizes.append(calcsize(">" + ahead))
         yield "try:"
-        yield f"    {names}= {self._name(layout.unpack_from, 'unpack')}(reader.view, reader.pos)"
+        yield f"    {', '.join(names)}, = {self._name(layout.unpack_from, 'unpack')}(reader.view, reader.pos)"
         yield "except struct_error:"
-        yield f"    raise reader.short({layout.size}) from None"
+        yield f"    raise reader.short({', '.join(map(str, sizes))}) from None"
         yield f"reader.pos += {layout.size}"
+        yield from (f"{spec.name} = uuid_of({spec.name})" for spec in run if spec.type is Scalar.UUID)
 
-    def _value(self, type_: WireType, nullable: bool) -> str:
-        """An expression that reads a value."""
-        if isinstance(type_, Scalar):
-            return f"reader.{self._method(type_, nullable=nullable)}()"
-        if isinstance(type_, Nested):
-            read = self._name(decoder(type_.type, self._version, self._flexible), "read")
-            return f"reader.nullable({read})" if nullable else f"{read}(reader)"
-        least = min_bytes(type_.element, self._version, self._flexible)
-        count = f"reader.count({least}, compact={self._flexible}, nullable={nullable})"
-        if isinstance(type_.element, Scalar):
-            if type_.element.letter:
-                return f"reader.numbers({count}, {type_.element.letter!r})"
-            read = self._name(getattr(Reader, self._method(type_.element)), "read")
+    def _length(self, run: list[Spec], letter: str) -> Iterator[str]:
+        """Neighbours of fixed size, and `ahead` the length of what follows them; -1 means null."""
+        if not self._flexible:
+            yield from self._run(run, letter)
+        elif run:
+            yield from self._run(run, "B")
+            yield "ahead = (ahead if ahead < 128 else reader.longer()) - 1"
         else:
-            read = self._name(decoder(type_.element.type, self._version, self._flexible), "read")
-        return f"reader.array({count}, {read})"
+            yield "ahead = reader.uvarint() - 1"
+
+    def _value(self, run: list[Spec], spec: Spec) -> Iterator[str]:
+        """A value, and the neighbours of fixed size before it."""
+        type_, nullable = spec.type, spec.is_nullable(self._version)
+        if type_ is Scalar.STRING:
+            yield from self._length(run, "h")
+            yield f"{spec.name} = reader.{'nullable_' * nullable}text(ahead)"
+        elif isinstance(type_, Array):
+            least = min_bytes(type_.element, self._version, self._flexible)
+            yield from self._length(run, "i")
+            yield f"if ahead < 0 or ahead * {least} > len(reader.view) - reader.pos:"
+            yield f"    reader.check_count(ahead, {least}, nullable={nullable})"
+            yield f"{spec.name} = {self._elements(type_.element)}{' if ahead >= 0 else None' * nullable}"
+        elif isinstance(type_, Nested):
+            read = self._name(decoder(type_.type, self._version, self._flexible), "read")
+            yield from self._run(run)
+            yield f"{spec.name} = {f'reader.nullable({read})' if nullable else f'{read}(reader)'}"
+        else:
+            yield from self._run(run)
+            yield f"{spec.name} = reader.{self._method(type_, nullable=nullable)}()"
+
+    def _elements(self, type_: Scalar | Nested) -> str:
+        if isinstance(type_, Nested):
+            read = decoder(type_.type, self._version, self._flexible)
+        elif type_.is_number:
+            return f"reader.fixed(numbers(ahead, {type_.letter!r}))"
+        else:
+            read = getattr(Reader, self._method(type_))
+        return f"tuple(map({self._name(read, 'read')}, repeat(reader, ahead)))"
 
     def _of_tag(self, spec: Spec) -> Read:
-        return self._compiled("reader", f"return {self._value(spec.type, spec.is_nullable(self._version))}")
+        if isinstance(spec.type, Scalar):
+            return getattr(Reader, self._method(spec.type, nullable=spec.is_nullable(self._version)))  # type: ignore[no-any-return]
+        return self._compiled("reader", *self._value([], spec), f"return {spec.name}")
 
 
 class _Encoder(_Text):
@@ -185,13 +240,15 @@ class _Encoder(_Text):
             if not spec.in_version(self._version) and not spec.ignorable:
                 yield f"if value.{spec.name} != {self._name(spec.default, 'default')}:"
                 yield f"    {self._name(self._refuse, 'refuse')}({self._name(spec, 'spec')})"
-        for are_numbers, group in groupby(self._placed, key=_is_number):
+        for is_fixed, group in groupby(self._placed, key=_is_fixed):
             run = list(group)
-            if are_numbers:
-                names = ", ".join(f"value.{spec.name}" for spec in run)
-                yield f"data += {self._name(_layout(run, boolean='b').pack, 'pack')}({names})"
+            if is_fixed:
+                layout = Struct(">" + "".join(map(_letter, run)).replace("?", "b"))  # "?" would write None as False
+                values = ", ".join(f"value.{spec.name}{'.bytes' * (spec.type is Scalar.UUID)}" for spec in run)
+                yield f"data += {self._name(layout.pack, 'pack')}({values})"
             else:
-                yield from (self._value(spec) for spec in run)
+                for spec in run:
+                    yield from self._field(spec)
         if self._tagged:
             yield "tags = {}"
             for spec in self._tagged:
@@ -203,19 +260,34 @@ class _Encoder(_Text):
         elif not self._placed:
             yield "pass"
 
-    def _value(self, spec: Spec) -> str:
-        """A statement that writes a value. One that is null where it must not be raises one of `_FAULTS`."""
-        type_, value, nullable = spec.type, f"value.{spec.name}", self._may_be_null(spec)
-        if isinstance(type_, Scalar):
-            return f"writer.{self._method(type_, nullable=nullable)}({value})"
+    def _field(self, spec: Spec) -> Iterator[str]:
+        return self._value(spec.type, f"value.{spec.name}", nullable=self._may_be_null(spec))
+
+    def _value(self, type_: WireType, value: str, *, nullable: bool) -> Iterator[str]:
+        """Lines that write a value. One that is null where it must not be raises one of `_FAULTS`."""
         if isinstance(type_, Nested):
             write = self._name(encoder(type_.type, self._version, self._flexible), "write")
-            return f"writer.nullable({value}, {write})" if nullable else f"{write}(writer, {value})"
-        if isinstance(type_.element, Scalar):
-            write = self._name(getattr(Writer, self._method(type_.element)), "write")
+            yield f"writer.nullable({value}, {write})" if nullable else f"{write}(writer, {value})"
+        elif isinstance(type_, Array) or (type_ is Scalar.STRING and self._flexible):
+            if nullable:
+                yield f"if {value} is None:"
+                yield "    data.append(0)" if self._flexible else "    writer.int32(-1)"
+                yield "else:"
+            lines = self._array(type_.element, value) if isinstance(type_, Array) else _string(value)
+            yield from (f"{'    ' * nullable}{line}" for line in lines)
         else:
-            write = self._name(encoder(type_.element.type, self._version, self._flexible), "write")
-        return f"writer.{'nullable_' * nullable}array({value}, {write}, compact={self._flexible})"
+            yield f"writer.{self._method(type_, nullable=nullable)}({value})"
+
+    def _array(self, type_: Scalar | Nested, value: str) -> Iterator[str]:
+        if self._flexible:
+            yield f"data += varint(len({value}) + 1)"
+        else:
+            yield f"writer.int32(len({value}))"
+        if isinstance(type_, Scalar) and type_.is_number:
+            yield f"data += numbers(len({value}), {type_.letter!r}).pack(*{value})"
+        else:
+            yield f"for each in {value}:"
+            yield from (f"    {line}" for line in self._value(type_, "each", nullable=False))
 
     def _may_be_null(self, spec: Spec) -> bool:
         # Answers to Fetch with an error have no records, in versions of which the schema says that there are some.
@@ -223,7 +295,8 @@ class _Encoder(_Text):
 
     def _of_tag(self, spec: Spec) -> Callable[[Value], bytearray]:
         new = self._name(Writer, "new")
-        return self._compiled("value", f"writer = {new}()", self._value(spec), "return writer.data")
+        lines = (f"writer = {new}()", "data = writer.data", *self._field(spec), "return data")
+        return self._compiled("value", *lines)
 
     def _explain(self, writer: Writer, value: Value) -> None:
         """Write field by field, to name the field that is wrong."""
@@ -240,7 +313,7 @@ class _Encoder(_Text):
     @cached_property
     def _one_by_one(self) -> list[tuple[Spec, Write]]:
         fields = (*self._placed, *self._tagged)
-        return [(spec, self._compiled("writer, value", self._value(spec))) for spec in fields]
+        return [(spec, self._compiled("writer, value", "data = writer.data", *self._field(spec))) for spec in fields]
 
     def _refuse(self, spec: Spec) -> None:
         span = f"{spec.since}+" if spec.until > 1000 else f"{spec.since} to {spec.until}"
@@ -270,10 +343,14 @@ def min_bytes(type_: WireType, version: int, flexible: bool, nullable: bool = Fa
     return type_.least_bytes
 
 
-def _is_number(spec: Spec) -> bool:
+def _is_fixed(spec: Spec) -> bool:
     return isinstance(spec.type, Scalar) and bool(spec.type.letter)
 
 
-def _layout(run: list[Spec], boolean: str) -> Struct:
-    letters = "".join(spec.type.letter for spec in run if isinstance(spec.type, Scalar))
-    return Struct(">" + letters.replace("?", boolean))  # "?" would write None as False
+def _letter(spec: Spec) -> str:
+    return spec.type.letter if isinstance(spec.type, Scalar) else ""
+
+
+def _string(value: str) -> tuple[str, ...]:
+    """Lines that write a compact string."""
+    return f"text = {value}.encode()", "data += string_size(len(text))", "data += text"

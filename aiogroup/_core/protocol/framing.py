@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from struct import error as struct_error
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from aiogroup._core.protocol.codec import NOTHING_APART, Reader, Writer
-from aiogroup._core.protocol.compiler import decoder, encoder
+from aiogroup._core.protocol.compiler import Read, Write, decoder, encoder
 from aiogroup._core.protocol.fetch_shortcut import read_answer, write_request
 from aiogroup._core.protocol.messages import REQUESTS
 from aiogroup._core.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup._core.protocol.messages.fetch import FetchRequest
-from aiogroup._core.protocol.versions import answered_version, lifted, lowered
+from aiogroup._core.protocol.schema import INT32, Structure, structure, wire
+from aiogroup._core.protocol.versions import answered_version, lifting, lowering
 from aiogroup._core.values import dataclass
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aiogroup._core.protocol.schema import Message, R_co, Request, Response
 
 M = TypeVar("M", bound="Message")
+_Change: TypeAlias = "Callable[[Any], Any] | None"
+
+# What is decided once for a message in one version. Bounded, as aiogroup declares the messages and versions.
+_writing: dict[tuple[type[Message], int, bool], tuple[Write, _Change]] = {}
+_reading: dict[tuple[type[Message], int, bool], tuple[Read, _Change]] = {}
+_answers: dict[tuple[type[Request[Any]], int], tuple[Read, bool]] = {}
+"""Of an answer: what reads its header, and whether it is flexible."""
 
 _HEADER: Final = Struct(">hhih")
 """The key of the API, its version, the correlation id, and the length of the client's id, -1 if there is none."""
@@ -34,6 +43,13 @@ class RequestHeader:
     api_version: int
     correlation_id: int
     client_id: str | None
+
+
+@structure
+class ResponseHeader(Structure):
+    """The header of every answer."""
+
+    correlation_id: int = wire(INT32)
 
 
 def encode_request(message: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -51,10 +67,11 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
     flexible = _flexible(kind, version)
     writer = Writer()
     client = b"" if client_id is None else client_id.encode()
-    writer.fixed(_HEADER, kind.API_KEY, version, correlation_id, -1 if client_id is None else len(client))
-    writer.data += client
-    if flexible:
-        writer.tags()
+    try:
+        head = _HEADER.pack(kind.API_KEY, version, correlation_id, -1 if client_id is None else len(client))
+    except struct_error as error:
+        raise ValueError(str(error)) from None
+    writer.data += head + client + b"\0" * flexible  # no tags
     write_message(writer, message, version, flexible)
     return bytes(writer.data)
 
@@ -76,15 +93,18 @@ def decode_response(
         read = read_answer(frame, version)
         if read is not None:
             return read  # type: ignore[return-value]  # R_co is FetchResponse here
-    flexible = _flexible(request_type, version)
+    found = _answers.get((request_type, version))
+    if found is None:
+        flexible = _flexible(request_type, version)
+        read_header = decoder(ResponseHeader, 1, flexible and request_type is not ApiVersionsRequest)
+        found = _answers[request_type, version] = read_header, flexible
+    read_header, flexible = found
     reader = Reader(frame, apart)
-    correlation_id = reader.int32()
-    if flexible and request_type is not ApiVersionsRequest:
-        reader.tags()
+    header: ResponseHeader = read_header(reader)
     if request_type is ApiVersionsRequest:
         version = answered_version(version, reader.view[reader.pos :])
         flexible = request_type.is_flexible(version)
-    return correlation_id, cast("R_co", read_message(reader, request_type.RESPONSE, version, flexible))
+    return header.correlation_id, cast("R_co", read_message(reader, request_type.RESPONSE, version, flexible))
 
 
 def encode_response(request_type: type[Request[R_co]], message: Response, version: int, correlation_id: int) -> bytes:
@@ -151,12 +171,17 @@ def _flexible(kind: type[Request[Any]], version: int) -> bool:
             f"aiogroup speaks {kind.MIN_VERSION} to {kind.MAX_VERSION} of {kind.api_name()}, not {version}: "
             "take the version from negotiate()"
         )
-    return kind.is_flexible(version)
+    return version >= kind.FLEXIBLE_SINCE
 
 
 def write_message(writer: Writer, message: Message, version: int, flexible: bool) -> None:
     """The message alone."""
-    encoder(type(message), version, flexible)(writer, lowered(message, version))
+    kind = type(message)
+    found = _writing.get((kind, version, flexible))
+    if found is None:
+        found = _writing[kind, version, flexible] = encoder(kind, version, flexible), lowering(kind, version)
+    write, lower = found
+    write(writer, message if lower is None else lower(message))
 
 
 def read_message(reader: Reader, kind: type[M], version: int, flexible: bool, *, to_end: bool = True) -> M:
@@ -165,10 +190,14 @@ def read_message(reader: Reader, kind: type[M], version: int, flexible: bool, *,
     Raises:
         ProtocolError: the bytes are no such message.
     """
+    found = _reading.get((kind, version, flexible))
+    if found is None:
+        found = _reading[kind, version, flexible] = decoder(kind, version, flexible), lifting(kind, version)
+    read, lift = found
     try:
-        message: M = decoder(kind, version, flexible)(reader)
+        message: M = read(reader)
         if to_end:
             reader.end()
     except ProtocolError as error:
         raise ProtocolError(f"{kind.__name__} version {version}: {error}") from None
-    return lifted(message, version)
+    return message if lift is None else lift(message)

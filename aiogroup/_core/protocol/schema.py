@@ -50,7 +50,7 @@ class Scalar(Enum):
     UINT32 = (4, "I")
     FLOAT64 = (8, "d")
     BOOLEAN = (1, "?")
-    UUID = (16, "")
+    UUID = (16, "16s")
     # Without the third value Enum would take these three for one member with three names.
     STRING = (1, "", "string")
     BYTES = (1, "", "bytes")
@@ -59,6 +59,7 @@ class Scalar(Enum):
     def __init__(self, least_bytes: int, letter: str, name: str = "") -> None:
         self.least_bytes = least_bytes
         self.letter = letter
+        self.is_number = len(letter) == 1
 
 
 INT8, INT16, INT32, INT64 = Scalar.INT8, Scalar.INT16, Scalar.INT32, Scalar.INT64

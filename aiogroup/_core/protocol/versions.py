@@ -1,16 +1,16 @@
 """What some versions of a message need beside its table: another shape, or a check.
 
 Old versions of FindCoordinator, LeaveGroup and OffsetFetch have one key, member or group where newer ones have many.
-Callers always see many, and the fields of the single one at their defaults: `lowered` sets those before a message is
-written, `lifted` puts what was read back into the many.
+Callers always see many, and the fields of the single one at their defaults: what `lowering` returns sets those before a
+message is written, what `lifting` returns puts what was read back into the many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
-from uuid import UUID
 
 from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup._core.protocol.constants import FETCH_BY_ID, OFFSETS_BY_ID
@@ -31,10 +31,10 @@ from aiogroup._core.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
-from aiogroup._core.protocol.schema import Message
+from aiogroup._core.protocol.schema import LAST, Message
 from aiogroup.errors import UnsupportedVersionError
 
-__all__ = ["answered_version", "first_error_code", "lifted", "lowered"]
+__all__ = ["answered_version", "first_error_code", "lifting", "lowering"]
 
 M = TypeVar("M", bound=Message)
 ONE_KEY: Final = 3
@@ -43,22 +43,29 @@ ONE_MEMBER: Final = 2
 """The same of LeaveGroup."""
 ONE_GROUP: Final = 7
 """The same of OffsetFetch."""
+BY_NAME: Final = 11
+"""The last version of Metadata that asks for topics by name only."""
+NO_NULL: Final = 6
+"""The last version of JoinGroup's answer in which the assignor is not null."""
 
 
-def lowered(message: M, version: int) -> M:
-    """The message as the table of `version` has it.
+def lowering(kind: type[M], version: int) -> Callable[[M], M] | None:
+    """What makes a message as the table of `version` has it; `None` where each is already.
 
-    Raises:
+    Raises (when called):
         UnsupportedVersionError: the version cannot say this.
     """
-    lower = _LOWER.get(type(message))
-    return message if lower is None else lower(message, version)
+    return _change(_LOWER, kind, version)
 
 
-def lifted(message: M, version: int) -> M:
-    """The message as callers have it, of one that was read in `version`."""
-    lift = _LIFT.get(type(message))
-    return message if lift is None else lift(message, version)
+def lifting(kind: type[M], version: int) -> Callable[[M], M] | None:
+    """What makes a message as callers have it, of one that was read in `version`; `None` where each is already."""
+    return _change(_LIFT, kind, version)
+
+
+def _change(table: _Table, kind: type[M], version: int) -> Callable[[M], M] | None:
+    last, change = table.get(kind, (-1, None))
+    return partial(change, version=version) if change is not None and version <= last else None
 
 
 def first_error_code(response: LeaveGroupResponse) -> int:
@@ -77,37 +84,37 @@ def answered_version(version: int, body: memoryview) -> int:
 # Topics by name or by id (KIP-516): the version decides which of them is sent.
 
 
-def _need_ids(message: str, version: int, first_by_id: int, topic_ids: Iterable[UUID]) -> None:
+def _no_id(message: str, version: int, first_by_id: int) -> UnsupportedVersionError:
     """Where one is missing, the broker would answer 100 for that topic."""
-    if ZERO_UUID in topic_ids:
-        raise UnsupportedVersionError(
-            f"version {version} of {message} names topics by id, and a topic has none: set topic_id, "
-            f"or negotiate(..., at_most={first_by_id - 1})"
-        )
+    return UnsupportedVersionError(
+        f"version {version} of {message} names topics by id, and a topic has none: set topic_id, "
+        f"or negotiate(..., at_most={first_by_id - 1})"
+    )
 
 
-def _need_names(message: str, version: int, first_by_id: int, names: Iterable[str]) -> None:
-    if "" in names:
-        raise UnsupportedVersionError(
-            f"version {version} of {message} names topics by name, by id only since {first_by_id}, "
-            "and a topic has none: set the name too"
-        )
+def _no_name(message: str, version: int, first_by_id: int) -> UnsupportedVersionError:
+    return UnsupportedVersionError(
+        f"version {version} of {message} names topics by name, by id only since {first_by_id}, "
+        "and a topic has none: set the name too"
+    )
 
 
 def _fetch(message: FetchRequest, version: int) -> FetchRequest:
     named: tuple[FetchTopic | ForgottenTopic, ...] = (*message.topics, *message.forgotten_topics_data)
-    if version >= FETCH_BY_ID:
-        _need_ids("FetchRequest", version, FETCH_BY_ID, (topic.topic_id for topic in named))
-    else:
-        _need_names("FetchRequest", version, FETCH_BY_ID, (topic.topic for topic in named))
+    for topic in named:
+        if version >= FETCH_BY_ID and topic.topic_id == ZERO_UUID:
+            raise _no_id("FetchRequest", version, FETCH_BY_ID)
+        if version < FETCH_BY_ID and topic.topic == "":
+            raise _no_name("FetchRequest", version, FETCH_BY_ID)
     return message
 
 
 def _offset_commit(message: OffsetCommitRequest, version: int) -> OffsetCommitRequest:
-    if version >= OFFSETS_BY_ID:
-        _need_ids("OffsetCommitRequest", version, OFFSETS_BY_ID, (topic.topic_id for topic in message.topics))
-    else:
-        _need_names("OffsetCommitRequest", version, OFFSETS_BY_ID, (topic.name for topic in message.topics))
+    for topic in message.topics:
+        if version >= OFFSETS_BY_ID and topic.topic_id == ZERO_UUID:
+            raise _no_id("OffsetCommitRequest", version, OFFSETS_BY_ID)
+        if version < OFFSETS_BY_ID and topic.name == "":
+            raise _no_name("OffsetCommitRequest", version, OFFSETS_BY_ID)
     return message
 
 
@@ -115,11 +122,11 @@ def _offset_commit(message: OffsetCommitRequest, version: int) -> OffsetCommitRe
 
 
 def _offset_fetch(message: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
-    topics = [topic for group in message.groups for topic in group.topics or ()]
-    if version >= OFFSETS_BY_ID:
-        _need_ids("OffsetFetchRequest", version, OFFSETS_BY_ID, (topic.topic_id for topic in topics))
-    else:
-        _need_names("OffsetFetchRequest", version, OFFSETS_BY_ID, (topic.name for topic in topics))
+    for topic in (topic for group in message.groups for topic in group.topics or ()):
+        if version >= OFFSETS_BY_ID and topic.topic_id == ZERO_UUID:
+            raise _no_id("OffsetFetchRequest", version, OFFSETS_BY_ID)
+        if version < OFFSETS_BY_ID and topic.name == "":
+            raise _no_name("OffsetFetchRequest", version, OFFSETS_BY_ID)
     if version > ONE_GROUP:
         return message
     if len(message.groups) != 1:
@@ -132,15 +139,11 @@ def _offset_fetch(message: OffsetFetchRequest, version: int) -> OffsetFetchReque
 
 
 def _offset_fetch_of_many(message: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
-    if version > ONE_GROUP:
-        return message
     one = OffsetFetchRequestGroup(message.group_id, topics=message.topics)
     return OffsetFetchRequest(groups=(one,), require_stable=message.require_stable)
 
 
 def _offsets(message: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
-    if version > ONE_GROUP:
-        return message
     if len(message.groups) != 1:
         raise UnsupportedVersionError(
             f"version {version} of OffsetFetchResponse carries 1 group, not {len(message.groups)}"
@@ -150,15 +153,11 @@ def _offsets(message: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
 
 
 def _offsets_of_many(message: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
-    if version > ONE_GROUP:
-        return message
     one = OffsetFetchResponseGroup("", message.topics, message.error_code)
     return OffsetFetchResponse(message.throttle_time_ms, groups=(one,))
 
 
 def _find_coordinator(message: FindCoordinatorRequest, version: int) -> FindCoordinatorRequest:
-    if version > ONE_KEY:
-        return message
     if len(message.coordinator_keys) != 1:
         raise UnsupportedVersionError(
             f"version {version} of FindCoordinatorRequest asks for 1 key, not {len(message.coordinator_keys)}: "
@@ -168,12 +167,10 @@ def _find_coordinator(message: FindCoordinatorRequest, version: int) -> FindCoor
 
 
 def _find_coordinators(message: FindCoordinatorRequest, version: int) -> FindCoordinatorRequest:
-    return message if version > ONE_KEY else replace(message, key="", coordinator_keys=(message.key,))
+    return replace(message, key="", coordinator_keys=(message.key,))
 
 
 def _coordinator(message: FindCoordinatorResponse, version: int) -> FindCoordinatorResponse:
-    if version > ONE_KEY:
-        return message
     if len(message.coordinators) != 1:
         raise UnsupportedVersionError(
             f"version {version} of FindCoordinatorResponse carries 1 key, not {len(message.coordinators)}"
@@ -185,15 +182,11 @@ def _coordinator(message: FindCoordinatorResponse, version: int) -> FindCoordina
 
 
 def _coordinators(message: FindCoordinatorResponse, version: int) -> FindCoordinatorResponse:
-    if version > ONE_KEY:
-        return message
     one = Coordinator("", message.node_id, message.host, message.port, message.error_code, message.error_message)
     return FindCoordinatorResponse(message.throttle_time_ms, coordinators=(one,))
 
 
 def _leave(message: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
-    if version > ONE_MEMBER:
-        return message
     if len(message.members) != 1 or message.members[0].group_instance_id is not None:
         raise UnsupportedVersionError(
             f"version {version} of LeaveGroupRequest carries 1 member without an instance id: "
@@ -203,14 +196,10 @@ def _leave(message: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
 
 
 def _leave_of_many(message: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
-    if version > ONE_MEMBER:
-        return message
     return LeaveGroupRequest(message.group_id, members=(MemberIdentity(message.member_id),))
 
 
 def _left(message: LeaveGroupResponse, version: int) -> LeaveGroupResponse:
-    if version > ONE_MEMBER:
-        return message
     return LeaveGroupResponse(message.throttle_time_ms, first_error_code(message))
 
 
@@ -219,12 +208,12 @@ def _left(message: LeaveGroupResponse, version: int) -> LeaveGroupResponse:
 
 def _joined(message: JoinGroupResponse, version: int) -> JoinGroupResponse:
     # Answers with an error name no assignor; versions before 7 have no null, but an empty name.
-    return replace(message, protocol_name="") if version < 7 and message.protocol_name is None else message
+    return replace(message, protocol_name="") if message.protocol_name is None else message
 
 
 def _metadata(message: MetadataRequest, version: int) -> MetadataRequest:
     # Brokers accept ids without names since version 12, though the schema has ids since 10 (KIP-516).
-    if version < 12 and any(topic.topic_id != ZERO_UUID and topic.name is None for topic in message.topics or ()):
+    if any(topic.topic_id != ZERO_UUID and topic.name is None for topic in message.topics or ()):
         raise UnsupportedVersionError(f"version {version} of MetadataRequest cannot ask by topic id: name the topics")
     if version > 0:
         return message
@@ -234,27 +223,29 @@ def _metadata(message: MetadataRequest, version: int) -> MetadataRequest:
 
 
 def _metadata_of_all(message: MetadataRequest, version: int) -> MetadataRequest:
-    return MetadataRequest(topics=None) if version == 0 and not message.topics else message
+    return message if message.topics else MetadataRequest(topics=None)
 
 
-_Change = Callable[[Any, int], Any]
-_LOWER: Final[Mapping[type[Message], _Change]] = {
-    FetchRequest: _fetch,
-    MetadataRequest: _metadata,
-    OffsetCommitRequest: _offset_commit,
-    OffsetFetchRequest: _offset_fetch,
-    OffsetFetchResponse: _offsets,
-    FindCoordinatorRequest: _find_coordinator,
-    FindCoordinatorResponse: _coordinator,
-    JoinGroupResponse: _joined,
-    LeaveGroupRequest: _leave,
-    LeaveGroupResponse: _left,
+_Change = Callable[..., Any]
+_Table = Mapping[type[Message], tuple[int, _Change]]
+"""Up to which version a message is changed or checked, and by what."""
+_LOWER: Final[_Table] = {
+    FetchRequest: (LAST, _fetch),
+    MetadataRequest: (BY_NAME, _metadata),
+    OffsetCommitRequest: (LAST, _offset_commit),
+    OffsetFetchRequest: (LAST, _offset_fetch),
+    OffsetFetchResponse: (ONE_GROUP, _offsets),
+    FindCoordinatorRequest: (ONE_KEY, _find_coordinator),
+    FindCoordinatorResponse: (ONE_KEY, _coordinator),
+    JoinGroupResponse: (NO_NULL, _joined),
+    LeaveGroupRequest: (ONE_MEMBER, _leave),
+    LeaveGroupResponse: (ONE_MEMBER, _left),
 }
-_LIFT: Final[Mapping[type[Message], _Change]] = {
-    MetadataRequest: _metadata_of_all,
-    OffsetFetchRequest: _offset_fetch_of_many,
-    OffsetFetchResponse: _offsets_of_many,
-    FindCoordinatorRequest: _find_coordinators,
-    FindCoordinatorResponse: _coordinators,
-    LeaveGroupRequest: _leave_of_many,
+_LIFT: Final[_Table] = {
+    MetadataRequest: (0, _metadata_of_all),
+    OffsetFetchRequest: (ONE_GROUP, _offset_fetch_of_many),
+    OffsetFetchResponse: (ONE_GROUP, _offsets_of_many),
+    FindCoordinatorRequest: (ONE_KEY, _find_coordinators),
+    FindCoordinatorResponse: (ONE_KEY, _coordinators),
+    LeaveGroupRequest: (ONE_MEMBER, _leave_of_many),
 }

@@ -13,13 +13,12 @@ import pytest
 from aiogroup._core.protocol.codec import ZERO_UUID
 from aiogroup._core.protocol.messages import REQUESTS as CLIENTS
 from aiogroup._core.protocol.schema import Array, Nested, specs
-from aiogroup._core.protocol.versions import lifted, lowered
 from aiogroup.embedded.messages.framing import decode, encode_answer
 from aiogroup.embedded.messages.ranges import LATER, RANGES, REQUESTS
 from aiogroup.errors import UnsupportedVersionError
 from tests.protocol.protocol_golden import CORRELATION_ID, GOLDEN, OF_THE_DRAFT, Row, by_message, camel, differences
 from tests.protocol.protocol_values import value
-from tests.support.any_version import decode_any_response, encode_any_request
+from tests.support.any_version import decode_any_response, encode_any_request, lifted, lowered
 
 ALL = {**RANGES, **LATER}
 BY_NAME = {request.api_name(): request for request in ALL}
