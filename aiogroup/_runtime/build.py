@@ -97,9 +97,9 @@ class _Building:
         self._assignment = Assignment(self._changes)
         self._beside = LaneTable[RangeCursor](self._changes)
         self._delivery = _delivery(config, self._assignment, self._beside)
-        self._failures = Failures(emit, now_ms)
-        self._totals = Totals(self._failures.emit)
-        self._emit = self._totals.emit
+        self._totals = Totals(emit)
+        self._failures = Failures(emit, now_ms, self._totals)
+        self._emit = self._failures.emit
         self._inbox = Inbox(self._delivery.interrupt, self._emit)
         self._supervisor = Supervisor(self._inbox.fail_by_task)
         self._threads = Threads()

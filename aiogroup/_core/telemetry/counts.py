@@ -98,12 +98,12 @@ class Counts:
 
 
 class Totals:
-    """Passes every event on to `emit`, and adds up those of single partitions until `tell`: a person wants one line for
-    an assignment, not one for each of its partitions.
+    """Adds up events of single partitions until `tell` emits the sums: a person wants one line for an assignment, not
+    one for each of its partitions.
     """
 
     def __init__(self, emit: Emit) -> None:
-        self._pass_on = emit
+        self._emit = emit
         self._forget()
 
     def _forget(self) -> None:
@@ -112,10 +112,8 @@ class Totals:
         self._recreated: set[str] = set()
         self._has_some = False
 
-    def emit(self, event: Event) -> None:
-        self._pass_on(event)
-        if type(event) not in _SUMMED:
-            return
+    def add(self, event: Event) -> None:
+        """Add one of the events that are summed."""
         match event:
             case events.PositionFromPolicy():
                 self._from_policy_count += len(event.partitions)
@@ -142,7 +140,7 @@ class Totals:
             tuple(sorted(self._recreated)),
         )
         self._forget()
-        self._pass_on(totals)
+        self._emit(totals)
 
 
 class Cause(NamedTuple):
@@ -187,20 +185,26 @@ class Failures:
     A failed request is tried again, and each attempt that fails is an event of its own. A person wants one line when
     that begins, which is the first event, one each minute while it goes on (`FailingStill`), and one when it ends
     (`FailingEnded`). The log leaves the others to DEBUG.
+
+    `totals` get the events that they add up, after these were passed on.
     """
 
-    def __init__(self, emit: Emit, now_ms: Callable[[], int]) -> None:
+    def __init__(self, emit: Emit, now_ms: Callable[[], int], totals: Totals | None = None) -> None:
         self._pass_on = emit
         self._now_ms = now_ms
+        self._totals = totals
         self.failing: dict[Cause, _Failing] = {}
 
     def emit(self, event: Event) -> None:
-        if type(event) in FAILURES and (cause := cause_of(event)) is not None:
+        kind = type(event)
+        if kind in FAILURES and (cause := cause_of(event)) is not None:
             self._note(cause, event)
             return
         self._pass_on(event)
         if self.failing:
             self._look_for_end(event)
+        if kind in _SUMMED and self._totals is not None:
+            self._totals.add(event)
 
     def end(self, event_name: str, node_id: int | None = None, topic: str | None = None, why: str = "") -> None:
         """What failed with this cause has just succeeded, or is not needed any more."""

@@ -24,6 +24,11 @@ class Event:
 
     LEVEL: ClassVar[Level] = "info"
 
+    def __init_subclass__(cls) -> None:
+        # Mostly the level is that of the class: then it is a value, for which no function is called.
+        if cls.level is Event.level or not isinstance(cls.level, property):
+            cls.level = cls.LEVEL  # type: ignore[assignment, method-assign]
+
     @property
     def level(self) -> Level:
         """The event's level in the log: `LEVEL`, except for an error that was to be expected."""

@@ -42,7 +42,7 @@ class Log:
     def on_event(self, event: Event) -> None:
         word = self._level_of(event) if type(event) in _JUDGED else event.level
         level = _LEVELS[word]
-        if (structlog := _configured_structlog()) is not None:
+        if "structlog" in sys.modules and (structlog := _configured_structlog()) is not None:
             if level >= (_logger.level or logging.INFO):
                 write = getattr(structlog.get_logger("aiogroup"), word)
                 write(event.name, logger="aiogroup", **self._whose, **event.fields())
@@ -64,9 +64,7 @@ class Log:
 
 
 def _configured_structlog() -> ModuleType | None:
-    """structlog, if the application has configured it. If nobody imported it, nobody configured it either."""
-    if "structlog" not in sys.modules:
-        return None
+    """structlog, which somebody has imported, if the application has configured it."""
     import structlog  # noqa: PLC0415 (waits if another thread is importing it)
 
     return structlog if structlog.is_configured() else None

@@ -49,23 +49,21 @@ class Observers:
         self._is_emitting, self._caused_count = True, 0
         try:
             while self._waiting:
-                self._emit_to_all(self._waiting.popleft())
+                event = self._waiting.popleft()
+                for observer in self._observers:
+                    waiting_count = len(self._waiting)
+                    try:
+                        observer.on_event(event)
+                        self._caused_count += len(self._waiting) - waiting_count
+                        if self._caused_count > CAUSED_LIMIT:
+                            self._caused_count = 0
+                            raise RuntimeError("each event that it gets makes it cause another one, without end")  # noqa: TRY301
+                    except (KeyboardInterrupt, SystemExit):
+                        raise
+                    except BaseException as error:  # noqa: BLE001 (whatever it is, it is the observer's fault)
+                        self._leave_out(observer, event, error)
         finally:
             self._is_emitting = False
-
-    def _emit_to_all(self, event: Event) -> None:
-        for observer in tuple(self._observers):
-            waiting_count = len(self._waiting)
-            try:
-                observer.on_event(event)
-                self._caused_count += len(self._waiting) - waiting_count
-                if self._caused_count > CAUSED_LIMIT:
-                    self._caused_count = 0
-                    raise RuntimeError("each event that it gets makes it cause another one, without end")  # noqa: TRY301
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:  # noqa: BLE001 (whatever it is, it is the observer's fault)
-                self._leave_out(observer, event, error)
 
     def _leave_out(self, faulty: Observer, event: Event, error: BaseException) -> None:
         if not any(each is faulty for each in self._observers):
