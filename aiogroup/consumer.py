@@ -404,18 +404,18 @@ class Consumer(Generic[K, V]):
             IllegalOperation: there is no group.
             ValueError, TypeError: not offsets, or no lane delivered up to there. Nothing is sent.
         """
-        engine = self._committing()
+        engine = self._running(lets_commit=True)
         await engine.handling.commit(self._commit(engine, offsets), offsets)
 
     async def _commit(self, engine: Engine, offsets: Offsets | None) -> None:
         group = engine.group.needed_for("commit")
-        until_ms = now_ms() + self.config.default_api_timeout_ms
         if offsets is None:
             assignment = engine.assignment
             if self._subscription.is_empty and not (assignment or assignment.failed_commit or self._is_in_callback):
                 raise IllegalStateError("commit: Not subscribed to any topics; what was given up cannot be committed")
-            await group.committer.commit(None, until_ms - now_ms())
+            await group.committer.commit(None, self.config.default_api_timeout_ms)
         else:
+            until_ms = now_ms() + self.config.default_api_timeout_ms
             bound = engine.named_offsets.bind(offsets, self._why_not_assigned)
             await engine.named_offsets.decided(bound, until_ms)
             await group.committer.commit(engine.named_offsets.entries(bound), until_ms - now_ms())
@@ -879,20 +879,16 @@ class Consumer(Generic[K, V]):
         self._check_not_stopped()
         return self._engine
 
-    def _running(self) -> Engine:
+    def _running(self, *, lets_commit: bool = False) -> Engine:
+        """A stop that waits for what the application handles `lets_commit` that, too."""
         self._check_loop()
         engine = self._engine
+        if engine is not None and lets_commit and engine.stopping.is_draining:
+            return engine
         if engine is None or self._stopping is not None or engine.inbox.fatal is not None:
             self._check_alive()
             return self._started()
         return engine
-
-    def _committing(self) -> Engine:
-        """As `_running`. A stop that waits for what the application handles lets it commit that, too."""
-        if self._engine is not None and self._engine.stopping.is_draining:
-            self._check_loop()
-            return self._engine
-        return self._running()
 
     def _asked(self, partitions: tuple[TopicPartition, ...] = ()) -> Engine:
         """As `_running`, for requests for records."""

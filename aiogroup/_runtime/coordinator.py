@@ -255,7 +255,7 @@ class CoordinatorLine:
         """A broker before Kafka 2.3 knows no static members: then we are a dynamic member in every request
         (KIP-345).
         """
-        name = self.identity.instance_id
+        name = self.membership.identity.instance_id
         if name is None or (version := connection.version_of(JoinGroupRequest)) >= FIRST_WITH_NAMES:
             return
         self._emit(events.StaticMembershipDowngraded(name, self.node_id, version))

@@ -171,11 +171,7 @@ class Lane:
     @property
     def position(self) -> int | None:
         """The next offset that could be delivered, `None` while it is being looked up."""
-        return self.ledger.position if self._has_position else None
-
-    @property
-    def _has_position(self) -> bool:
-        return True
+        return self.ledger.position
 
     def _begin_at(self, offset: int, leader_epoch: int) -> None:
         """Read from `offset` on; records that were buffered or in hand are dropped."""
@@ -244,11 +240,10 @@ class Lane:
         """Forget the records that were fetched and not delivered, and the answer that is under way."""
         self.buffer.clear()
         self.tally.turns.pop(self, None)
-        if self._has_position:
-            self.target.dropped(self.ledger.position)
-            self.epochs.forget_from(self.ledger.position)
-        else:
-            self.target.dropped(None)
+        position = self.position
+        self.target.dropped(position)
+        if position is not None:
+            self.epochs.forget_from(position)
         self.tally.changes.tell(Change.FETCHABLE)
 
     def count_in(self, tally: LaneTally) -> None:
@@ -298,7 +293,7 @@ class Lane:
         for.
         """
         tally = self.tally
-        if not (tally.is_narrow or tally.enough_count) or not self._has_position:
+        if not (tally.is_narrow or tally.enough_count) or self.position is None:
             return False
         gives_way = tally.is_narrow and (self.is_due or (bool(tally.needed) and self.tp not in tally.needed))
         return gives_way or (tally.enough_count > 0 and self.buffered_count >= tally.enough_count)

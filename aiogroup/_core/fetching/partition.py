@@ -98,8 +98,8 @@ class Partition(Lane):
     # Position.
 
     @property
-    def _has_position(self) -> bool:
-        return self.state is _FETCHING or self.state is _VALIDATING
+    def position(self) -> int | None:
+        return self.ledger.position if self.state is _FETCHING or self.state is _VALIDATING else None
 
     @property
     def was_reset(self) -> bool:
@@ -195,14 +195,14 @@ class Partition(Lane):
 
     def follow(self, leader: Leader) -> None:
         """The metadata names this leader. The answer that is under way from another leader will be ignored."""
-        if not (self._has_position and is_news(self.leader, leader)):
+        if self.position is None or not is_news(self.leader, leader):
             return
         self.target.follow_leader()
         self._doubt(leader)
 
     def doubt(self) -> None:
         """Have the leader confirm the position, if it can, before anything else is fetched or delivered."""
-        if self._has_position:
+        if self.position is not None:
             self._doubt(self.leader)
 
     def _doubt(self, leader: Leader) -> None:

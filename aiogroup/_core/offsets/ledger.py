@@ -93,12 +93,13 @@ class Ledger:
     def process_below(self, offset: int) -> None:
         """A commit of `offset` covers what lies below it."""
         while self._runs and self._runs[0][-1] < offset:
-            self._pass_run()
+            self._runs.popleft()
+            self._done_count = 0
         if self._runs:
             self._done_count = max(self._done_count, bisect_left(self._runs[0], offset))
         if self._acked:
             self._acked = {each for each in self._acked if each >= offset}
-        self._pass_acked()
+            self._pass_acked()
 
     def move(self, position: int) -> None:
         """The application seeks to `position`: records in hand are taken back, and do not count as processed."""
@@ -116,7 +117,8 @@ class Ledger:
             acked.remove(first)
             self._done_count += 1
             if self._done_count == len(runs[0]):
-                self._pass_run()
+                runs.popleft()
+                self._done_count = 0
 
     def _take_out_acked(self) -> None:
         """Leave in the runs only what is in hand. The gap at the front stays, so the committable offset does, too."""
@@ -135,7 +137,3 @@ class Ledger:
             if at < len(run):
                 runs.append(run[at:])
         self._runs, self._done_count = runs, 0
-
-    def _pass_run(self) -> None:
-        self._runs.popleft()
-        self._done_count = 0

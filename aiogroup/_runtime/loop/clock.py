@@ -192,7 +192,8 @@ class Signal:
         self.pulses_count += 1
         if self._waiters:
             for waiter in self._waiters:
-                _wake(waiter)
+                if not waiter.done():
+                    waiter.set_result(None)
             self._waiters.clear()
 
     async def wait(self, until_ms: int | None = None, *, since: int | None = None) -> bool:
