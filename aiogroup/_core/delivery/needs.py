@@ -29,11 +29,11 @@ class Needs:
             self._announce()
 
     def look(self, only: frozenset[TopicPartition], *, is_met: bool) -> None:
-        """The request has looked for a record."""
+        """A request that names partitions has looked for a record."""
         if is_met and only in self._needed:
             del self._needed[only]
             self._announce()
-        elif only and not is_met:
+        elif not is_met:
             self._needed[only] = None
             self._announce()
 

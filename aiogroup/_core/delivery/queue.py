@@ -53,7 +53,7 @@ class Supply:
 
     def note_drained(self) -> None:
         self.drained_count += 1
-        self.note_more_wanted()
+        self.has_freed = self.has_drained = True
 
     def note_more_wanted(self) -> None:
         """Less of a partition is buffered, so more of it may be wanted."""

@@ -28,8 +28,8 @@ _Change: TypeAlias = "Callable[[Any], Any] | None"
 # What is decided once for a message in one version. Bounded, as aiogroup declares the messages and versions.
 _writing: dict[tuple[type[Message], int, bool], tuple[Write, _Change]] = {}
 _reading: dict[tuple[type[Message], int, bool], tuple[Read, _Change]] = {}
-_answers: dict[tuple[type[Request[Any]], int], tuple[Read, bool]] = {}
-"""Of an answer: what reads its header, and whether it is flexible."""
+_forms: dict[tuple[type[Request[Any]], int], tuple[bool, Read]] = {}
+"""Of a request: whether it is flexible, and what reads the header of its answer."""
 
 _HEADER: Final = Struct(">hhih")
 """The key of the API, its version, the correlation id, and the length of the client's id, -1 if there is none."""
@@ -64,7 +64,7 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
         written = write_request(message, version, correlation_id, client_id)  # type: ignore[arg-type]
         if written is not None:
             return written
-    flexible = _flexible(kind, version)
+    flexible, _ = _forms.get((kind, version)) or _form(kind, version)
     writer = Writer()
     client = b"" if client_id is None else client_id.encode()
     try:
@@ -93,12 +93,7 @@ def decode_response(
         read = read_answer(frame, version)
         if read is not None:
             return read  # type: ignore[return-value]  # R_co is FetchResponse here
-    found = _answers.get((request_type, version))
-    if found is None:
-        flexible = _flexible(request_type, version)
-        read_header = decoder(ResponseHeader, 1, flexible and request_type is not ApiVersionsRequest)
-        found = _answers[request_type, version] = read_header, flexible
-    read_header, flexible = found
+    flexible, read_header = _forms.get((request_type, version)) or _form(request_type, version)
     reader = Reader(frame, apart)
     header: ResponseHeader = read_header(reader)
     if request_type is ApiVersionsRequest:
@@ -114,7 +109,7 @@ def encode_response(request_type: type[Request[R_co]], message: Response, versio
         UnsupportedVersionError: the request has no such `version`, or the version cannot carry a value that is set.
         ValueError: a value does not fit its field.
     """
-    _flexible(request_type, version)
+    _form(request_type, version)
     writer = Writer()
     write_answer(writer, request_type, message, version, correlation_id)
     return bytes(writer.data)
@@ -126,9 +121,7 @@ def write_answer(
     """An answer with its header, whatever versions aiogroup's consumer speaks: the broker's side."""
     flexible = request_type.is_flexible(version)
     writer.int32(correlation_id)
-    # A client that asks for ApiVersions does not know yet which versions the broker speaks. So the header of that
-    # answer has no tags (KIP-511).
-    if flexible and request_type is not ApiVersionsRequest:
+    if flexible and request_type is not ApiVersionsRequest:  # as in `_form`
         writer.tags()
     write_message(writer, message, version, flexible)
 
@@ -154,7 +147,7 @@ def decode_request(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader
     kind = REQUESTS.get(header.api_key)
     if kind is None:
         raise UnsupportedVersionError(f"aiogroup does not know the API {header.api_key}")
-    flexible = _flexible(kind, header.api_version)
+    flexible, _ = _form(kind, header.api_version)
     if flexible:
         reader.tags()
     return header, read_message(reader, kind, header.api_version, flexible)
@@ -165,13 +158,18 @@ def read_request_header(reader: Reader) -> RequestHeader:
     return RequestHeader(reader.int16(), reader.int16(), reader.int32(), reader.nullable_string())
 
 
-def _flexible(kind: type[Request[Any]], version: int) -> bool:
+def _form(kind: type[Request[Any]], version: int) -> tuple[bool, Read]:
+    """As `_forms`, where it is not known yet that we speak this version."""
     if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
         raise UnsupportedVersionError(
             f"aiogroup speaks {kind.MIN_VERSION} to {kind.MAX_VERSION} of {kind.api_name()}, not {version}: "
             "take the version from negotiate()"
         )
-    return version >= kind.FLEXIBLE_SINCE
+    flexible = kind.is_flexible(version)
+    # A client that asks for ApiVersions does not know yet which versions the broker speaks. So the header of that
+    # answer has no tags (KIP-511).
+    form = _forms[kind, version] = flexible, decoder(ResponseHeader, 1, flexible and kind is not ApiVersionsRequest)
+    return form
 
 
 def write_message(writer: Writer, message: Message, version: int, flexible: bool) -> None:

@@ -167,10 +167,14 @@ class Requests:
 
     async def one(self, only: frozenset[TopicPartition]) -> Record[Any, Any]:
         def take() -> Record[Any, Any] | None:
-            self._check_named(only)
+            if only:
+                self._check_named(only)
             taken = self._delivery.take(1, only)
-            self._needs.look(only, is_met=bool(taken))
-            return next((records[0] for records in taken.values()), None)
+            if only:
+                self._needs.look(only, is_met=bool(taken))
+            for (record,) in taken.values():
+                return record
+            return None
 
         who = self._begin(only)
         try:
@@ -196,9 +200,11 @@ class Requests:
             return self._delivery.decode_ahead(count, only)
 
         def take() -> Records[Any, Any] | None:
-            self._check_named(only)
+            if only:
+                self._check_named(only)
             taken = self._delivery.take(count, only)
-            self._needs.look(only, is_met=bool(taken))
+            if only:
+                self._needs.look(only, is_met=bool(taken))
             return Records(taken, self._take_metadata()) if taken else None
 
         who = self._begin(only)
@@ -220,7 +226,7 @@ class Requests:
         """Raise if no named partition is ours and no rebalance is under way that could assign one: waiting would be in
         vain.
         """
-        if only and not any(tp in self._assignment for tp in only) and self._group.is_settled():
+        if not any(tp in self._assignment for tp in only) and self._group.is_settled():
             raise IllegalStateError(f"not assigned to this consumer: {named(only)}; see assignment()")
 
     def iterate(self) -> None:

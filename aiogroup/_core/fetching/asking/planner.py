@@ -95,6 +95,7 @@ class Planner:
     def __init__(self, assignment: LaneTable[Lane], config: ConsumerConfig) -> None:
         self._assignment = assignment
         self._config = config
+        self._least_bytes = config.least_fetch_bytes
         self._cluster: Cluster | None = None
         self._brokers: dict[int, BrokerPlan] = {}
         self._places: dict[TopicPartition, _Place] = {}
@@ -188,7 +189,7 @@ class Planner:
         broker, config = self._brokers.get(node_id) or self.broker(node_id), self._config
         wanted_count, full_count = len(broker.session.wanted), len(broker.full)
         max_bytes = min(config.fetch_max_bytes, free_bytes)
-        if max_bytes < config.least_fetch_bytes:
+        if max_bytes < self._least_bytes:
             return FetchPlan(0, full_count + wanted_count, is_blocked=wanted_count > 0)
         if broker.large:
             max_bytes = max(max_bytes, *broker.large.values())
