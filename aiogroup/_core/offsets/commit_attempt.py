@@ -399,7 +399,7 @@ class CommitAttempt:
         if commit.topic_ids:
             cluster = commits.metadata.cluster
             for tp, topic_id in commit.topic_ids.items():
-                if cluster.topic_id(tp.topic) not in (None, topic_id):
+                if cluster.topic_id(tp.topic) not in (topic_id, None):
                     commit.recreated.add(tp)
         is_lost = False
         if commit.is_member:

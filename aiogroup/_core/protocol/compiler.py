@@ -5,24 +5,24 @@ Both are functions whose text is made here and compiled, as `dataclasses` makes 
 
     def run(reader):
         try:
-            partition_index, error_code, ahead, = unpack_1(reader.view, reader.pos)
+            partition_index, error_code, ahead, = unpack_6(reader.view, reader.pos)
         except struct_error:
             raise reader.short(6, 1) from None
         reader.pos += 7
         if ahead:
             reader.pos -= 1
             reader.tags()
-        return make_2(partition_index, error_code)
+        return make_7(partition_index, error_code)
 
     def run(writer, value):
         data = writer.data
         begin = len(data)
         try:
-            data += pack_1(value.partition_index, value.error_code)
+            data += pack_6(value.partition_index, value.error_code)
             data.append(0)  # no tags
-        except faults_2:
+        except faults_7:
             del data[begin:]
-            explain_3(writer, value)
+            explain_8(writer, value)
             raise
 
 What is mostly so is done in the text; all else by methods of `Reader` and `Writer`, which get a byte that was read
