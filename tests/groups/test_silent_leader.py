@@ -174,3 +174,43 @@ def test_a_topic_that_does_not_exist_makes_no_broker_unreachable():
             assert after_a_while(consumer) == (HealthStatus.DEGRADED, True, "nothing to read; no broker knows no")
 
     plays(script)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+@pytest.mark.parametrize("group_id", [None, "g"])
+@pytest.mark.parametrize("turns", range(6))
+def test_a_seek_while_a_look_up_begins_stands(turns, group_id, reset):
+    """Another task seeks, in whatever turn of the loop."""
+
+    async def script(broker):
+        settings = {**SETTINGS, "auto_offset_reset": reset, "group_id": group_id}
+        consumer = Consumer(bootstrap_servers=broker.bootstrap_servers, **settings)
+        consumer.assign([SOUND])
+        async with consumer:
+            consumer.seek(SOUND, 3)
+            assert (await read(consumer, SOUND)).offset == 3
+            consumer.assign([SOUND, OTHER])
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            consumer.seek(OTHER, 7)
+            assert (await read(consumer, OTHER)).offset == 7
+
+    plays(script)
+
+
+@pytest.mark.parametrize("code", ["KAFKA_STORAGE_ERROR", "TOPIC_AUTHORIZATION_FAILED"])
+def test_a_partition_that_its_leader_refuses_keeps_no_other_one_from_its_second_question(code):
+    """By time, and as no record is as new, by the end."""
+
+    async def script(broker):
+        broker.create_topic("refused", partitions=2)  # one at each node
+        settings = {**SETTINGS, "auto_offset_reset": "by_duration:PT1S"}
+        consumer = Consumer(bootstrap_servers=broker.bootstrap_servers, **settings)
+        consumer.assign([SOUND, TopicPartition("refused", 0), TopicPartition("refused", 1)])
+        await asyncio.sleep(SOON_S)  # all records are older
+        with broker.error("ListOffsets", code, topic="refused", times=None):
+            async with consumer:
+                async with asyncio.timeout(SOON_S):
+                    assert await consumer.position(SOUND) == 10
+
+    plays(script)

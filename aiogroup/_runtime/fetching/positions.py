@@ -219,16 +219,18 @@ class Positions:
         self.follow_topics(partitions)
         failure: AiogroupError | None = None
         try:
+            # The application may have moved some since somebody decided to ask for them.
             if whom == COORDINATOR:
-                await self._resolve_committed(partitions, until_ms)
+                of = [each for each in partitions if each.state is PositionState.COMMITTED]
+                await self._resolve_committed(of, until_ms)
             else:
-                ours = [each for each in partitions if each in self._recovering]
+                of = [each for each in partitions if each.state is PositionState.RESET]
+                ours = [each for each in of if each in self._recovering]
                 try:
                     await self._recover(ours, until_ms, most_attempts)
                 except AiogroupError as error:
                     failure = error  # other partitions do not wait for these
-                others = [each for each in partitions if each not in ours and each.state is PositionState.RESET]
-                await self._resolve_policy(others, until_ms, most_attempts)
+                await self._resolve_policy([each for each in of if each not in ours], until_ms, most_attempts)
             if failure is not None:
                 raise failure
         except AiogroupError as error:
@@ -449,17 +451,37 @@ class Positions:
 
         retries = Retries(self._config, until_ms, most_attempts=most_attempts)
         while wanted:
-            read_committed = self._config.read_committed
             try:
-                why = await self._offsets.ask_leaders(dict(wanted), until_ms, note, read_committed=read_committed)
+                why = await self._ask_leaders(wanted, until_ms, note)
             finally:
                 for event in events.PositionFromPolicy.of_round(started):
                     self._emit(event)
                 started.clear()
-            if not wanted or not why:
-                continue
-            if not await retries.back_off():
+            if wanted and not await retries.back_off():
                 raise KafkaTimeoutError(f"no offsets for {named(wanted)} yet: {why}")
+
+    async def _ask_leaders(
+        self, wanted: Mapping[TopicPartition, int], until_ms: int, note: Callable[[Offsets], object]
+    ) -> str:
+        """Ask for all that is `wanted`, and where `note` changes a question, that one at once, whatever became of the
+        others. Returns why some were not answered.
+
+        Raises:
+            TopicAuthorizationError, UnsupportedVersionError, AuthenticationFailedError
+        """
+        asked, why, refusal = dict(wanted), "", None
+        while asked:
+            try:
+                refused = await self._offsets.ask_leaders(
+                    asked, until_ms, note, read_committed=self._config.read_committed
+                )
+                why = refused or why
+            except TopicAuthorizationError as error:
+                refusal = error
+            asked = {tp: at for tp, at in wanted.items() if tp in asked and at != asked[tp]}
+        if refusal is not None:
+            raise refusal
+        return why
 
     def _further(self, partition: Partition, asked: int, offset: int) -> int | None:
         """The next question to the leader, which answered `offset` to `asked` (a timestamp, EARLIEST or LATEST); `None`
