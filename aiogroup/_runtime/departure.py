@@ -58,7 +58,7 @@ class Departure:
         await self._commits.let_commit(self._assignment)
         await stages.run("a join that was running", self._wait_for_join(), stages.left_ms() // 2)
         self._rebalance.end()
-        await stages.run("a callback that was running", self._wait_for_callback(), stages.left_ms())
+        await stages.run("a callback that was running", self._wait_for_callback(), stages.left_ms() // 2)
 
     async def leave(self, stages: Stages, *, leave_group: bool | None) -> dict[TopicPartition, int]:
         """Commit, call the callbacks and leave the group, when no rebalance runs any more. Returns the offsets that

@@ -13,7 +13,7 @@ from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup._core.telemetry import events
-from tests.groups.scripted import BEAT_MS, SESSION_MS, TOPIC, sleep_ms
+from tests.groups.scripted import BEAT_MS, POLL_MS, SESSION_MS, TOPIC, sleep_ms
 from tests.support.group_members import until
 
 COOPERATIVE = {"partition_assignment_strategy": ("cooperative-sticky",)}
@@ -132,6 +132,26 @@ async def test_a_commit_of_a_round_that_stop_did_not_wait_for_is_refused_at_once
     assert failed
     assert took_ms[0] < BEAT_MS
     assert group.now_ms - began_at_ms < stop_ms
+
+
+async def test_a_callback_that_hangs_leaves_stop_the_time_to_commit(group):
+    member = await group.member("m", enable_auto_commit=True, auto_commit_interval_ms=600_000).start()
+    group.produce(0)
+    await until(lambda: member.records, what=member.tail)
+    hangs = asyncio.Event()
+
+    async def hang(callback):
+        assert callback == "revoked"
+        hangs.set()
+        await asyncio.Event().wait()
+
+    member.in_callback = hang
+    group.newcomer("newcomer")
+    await hangs.wait()
+    began_at_ms = group.now_ms
+    report = await member.do(member.consumer.stop(POLL_MS // 2))
+    assert (report.not_committed, report.problems) == ({}, ("a callback that was running: not done in time",))
+    assert group.now_ms - began_at_ms <= POLL_MS // 2
 
 
 async def test_after_a_callback_that_stop_waited_for_no_other_round_is_begun(group):
