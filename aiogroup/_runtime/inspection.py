@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.fetching.target import FORBIDDEN, UNKNOWN
 from aiogroup._core.telemetry.health import Health, HealthStatus, Since
 from aiogroup._core.values import dataclass
@@ -19,6 +20,7 @@ __all__ = ["health_of"]
 
 UNANSWERED_FETCH_MS: Final = 30_000
 """If no leader has answered a fetch for this time, the brokers count as unreachable."""
+MOMENT_MS: Final = 5_000
 
 
 END_WHY: Final = {HealthStatus.STOPPING: "stop() has begun", HealthStatus.STOPPED: "stopped"}
@@ -109,16 +111,28 @@ def _stuck(engine: Engine, explained: Collection[TopicPartition], now: int) -> _
     limit_ms, positions = _limit_ms(engine), engine.positions
     leaderless = engine.fetchers.leaderless(now)
     unanswered = engine.fetchers.unanswered(now - limit_ms)
-    unknown = [tp for tp in positions.unknown(now - limit_ms) if tp not in explained and tp not in leaderless]
+    refused = {each.tp: each.target.error for each in engine.assignment if _is_refused(each, now - limit_ms, now)}
+    known = {*explained, *leaderless, *refused}
+    unknown = [tp for tp in positions.unknown(now - limit_ms) if tp not in known]
     why = []
     if leaderless:
         why.append(f"no broker leads {named(leaderless)}")
     if unanswered:
         why.append(f"no fetch was answered for {limit_ms} ms of {named(unanswered)}")
+    if refused:
+        why.append(f"the leaders of {named(refused)} refuse to be read from: {', '.join(sorted({*refused.values()}))}")
     if unknown:
         reason = f": {positions.why_unknown}" if positions.why_unknown else ""
         why.append(f"the position is not known of {named(unknown)}{reason}")
-    return _Stuck({*leaderless, *unanswered, *unknown}, tuple(why), lacks_positions=bool(unknown))
+    return _Stuck({*leaderless, *unanswered, *refused, *unknown}, tuple(why), lacks_positions=bool(unknown))
+
+
+def _is_refused(partition: Partition, since_ms: int, now: int) -> bool:
+    """Whether its fetches have been refused since that instant, up to a moment ago."""
+    target = partition.target
+    if target.failing_since_ms is None or target.error in ("", FORBIDDEN):
+        return False
+    return target.failing_since_ms <= since_ms and target.backoff_until_ms > now - MOMENT_MS
 
 
 def _of_group(engine: Engine, group: GroupHealth) -> tuple[HealthStatus, str]:

@@ -152,6 +152,25 @@ def test_health_tells_what_is_not_read_though_other_leaders_answer(api):
     plays(script)
 
 
+@pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
+def test_health_tells_what_a_leader_refuses(api):
+    async def script(broker):
+        consumer = Consumer(bootstrap_servers=broker.bootstrap_servers, **SETTINGS)
+        consumer.assign(TPS)
+        with broker.error(api, "KAFKA_STORAGE_ERROR", topic="t", partition=0, times=None):
+            async with consumer:
+                await asyncio.sleep(20)
+                assert consumer.health().status is HealthStatus.READY
+                await asyncio.sleep(20)
+                status, is_wholly, why = after_a_while(consumer)
+                assert (status, is_wholly) == (HealthStatus.DEGRADED, False)
+                assert "KAFKA_STORAGE_ERROR" in why
+                assert "t-0" in why
+                assert "t-1" not in why
+
+    plays(script)
+
+
 def test_health_tells_what_an_open_transaction_holds_back():
     """It waits for the committed offset, and asks no broker for records."""
 
@@ -212,5 +231,23 @@ def test_a_partition_that_its_leader_refuses_keeps_no_other_one_from_its_second_
             async with consumer:
                 async with asyncio.timeout(SOON_S):
                     assert await consumer.position(SOUND) == 10
+
+    plays(script)
+
+
+@pytest.mark.parametrize("group_id", [None, "g"])
+def test_metadata_that_are_asked_for_meanwhile_do_not_cut_off_a_slow_look_up(group_id):
+    """A topic that does not exist is looked for each second, at nodes of which one takes long over ListOffsets."""
+
+    async def script(broker):
+        settings = {**SETTINGS, "request_timeout_ms": 30_000, "group_id": group_id}
+        topics = [] if group_id is None else ["t", "missing"]
+        consumer = Consumer(*topics, bootstrap_servers=broker.bootstrap_servers, **settings)
+        if group_id is None:
+            consumer.assign([*TPS, TopicPartition("missing", 0)])
+        broker.delay("ListOffsets", ms=8_000, node_id=1)
+        async with consumer:
+            async with asyncio.timeout(8 + SOON_S):
+                assert (await consumer.getone(SILENT)).offset == 0
 
     plays(script)

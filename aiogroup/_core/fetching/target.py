@@ -21,8 +21,8 @@ class FetchTarget:
     """
 
     __slots__ = (
-        "_tally", "_tp", "backoff_until_ms", "batch_bytes", "changes_count", "error", "failures_count", "is_halted",
-        "most_bytes", "offset", "preferred_replica", "preferred_until_ms",
+        "_tally", "_tp", "backoff_until_ms", "batch_bytes", "changes_count", "error", "failing_since_ms",
+        "failures_count", "is_halted", "most_bytes", "offset", "preferred_replica", "preferred_until_ms",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, tally: Tally) -> None:
@@ -40,6 +40,8 @@ class FetchTarget:
         """Nothing more is fetched: the last buffered piece is damaged, or the range is fetched to its end, or a
         job's."""
         self.backoff_until_ms = self.failures_count = 0
+        self.failing_since_ms: int | None = None
+        """When the first of the fetches was refused that all were refused since."""
         self.error = ""
         """The error of the last fetch, or of the look-up of the position before it; "" if it had none."""
         self.preferred_replica = UNKNOWN
@@ -112,7 +114,14 @@ class FetchTarget:
         """An answer came without an error, and with all that was asked for."""
         if self.failures_count or self.error or self.batch_bytes:
             self.failures_count = self.batch_bytes = 0
-            self.error = ""
+            self.failing_since_ms, self.error = None, ""
+            self.changed()
+
+    def was_not_refused(self) -> None:
+        """An answer came that has no news of it, which is no error either."""
+        if self.failures_count:
+            self.failures_count = 0
+            self.failing_since_ms, self.error = None, ""
             self.changed()
 
     def was_cut_off(self, batch_bytes: int) -> None:
@@ -139,12 +148,15 @@ class FetchTarget:
     def back_off(self, now_ms: int, config: ConsumerConfig) -> None:
         """Do not fetch the lane for a while, longer each time until a fetch succeeds."""
         self.failures_count += 1
+        if self.failing_since_ms is None:
+            self.failing_since_ms = now_ms
         self.backoff_until_ms = now_ms + config.backoff_ms(self.failures_count)
         self.changed()
 
     def retry_now(self) -> None:
         """Forget earlier failures, and fetch at once."""
         self.failures_count = self.backoff_until_ms = 0
+        self.failing_since_ms = None
         self.changed()
 
     def follow_leader(self) -> None:
@@ -154,5 +166,5 @@ class FetchTarget:
 
     def start_over(self) -> None:
         """Nothing that is known of the old log holds for the new one."""
-        self.error = ""
+        self.failing_since_ms, self.error = None, ""
         self.prefer_leader()

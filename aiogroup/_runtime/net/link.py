@@ -40,13 +40,15 @@ from aiogroup.errors import (
     KafkaTimeoutError,
 )
 
-__all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
+__all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "OFFSETS", "Link"]
 
 JOIN: Final = "join"
 HEARTBEAT: Final = "heartbeat"
 COMMIT: Final = "commit"
 FETCH: Final = "fetch"
 METADATA: Final = "metadata"
+OFFSETS: Final = "offsets"
+"""What leaders are asked about their logs: a broker answers in order, and no metadata are to wait for that."""
 
 CONNECT_TIMEOUT_MS: Final = 10_000
 """KIP-601's socket.connection.setup.timeout.ms: a broker that takes longer counts as unreachable."""

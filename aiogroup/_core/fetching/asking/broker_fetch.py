@@ -271,6 +271,7 @@ class BrokerFetch:
         for tp, named in begun.partitions.items():
             if tp not in answers:
                 named.lane.log.hear_no_news(now_ms)
+                named.lane.target.was_not_refused()
         return True
 
     def _mend_session(self, begun: SessionRequest, error_code: int, now_ms: int) -> None:
