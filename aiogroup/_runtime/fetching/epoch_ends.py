@@ -13,7 +13,7 @@ from aiogroup._core.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from aiogroup._runtime.net.link import OFFSETS, Link
+from aiogroup._runtime.net.link import METADATA, Link
 from aiogroup.structs import TopicPartition
 
 __all__ = ["ANSWER_MS", "EpochAnswer", "ask_epoch_ends"]
@@ -57,7 +57,7 @@ async def ask_epoch_ends(
             for topic, of_topic in groupby(sorted(asked), key=lambda tp: tp.topic)
         )
     )
-    answer = await link.send(node_id, request, OFFSETS, limit_ms)
+    answer = await link.send(node_id, request, METADATA, limit_ms)
     return {
         TopicPartition(topic.topic, each.partition): EpochAnswer(
             epoch_remedy_for(each.error_code),

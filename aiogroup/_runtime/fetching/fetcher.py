@@ -27,7 +27,7 @@ from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import Signal, now_ms
 from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.metadata.refresher import Refresher
-from aiogroup._runtime.net.link import COMMIT, HEARTBEAT, METADATA, OFFSETS, Link
+from aiogroup._runtime.net.link import COMMIT, HEARTBEAT, METADATA, Link
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, named
 from aiogroup.structs import TopicPartition
@@ -264,7 +264,7 @@ class Fetchers:
         """
         link = self._link
         for node_id, session in self._planner.sessions.items():
-            connection, last = link.opened(node_id, METADATA, OFFSETS, COMMIT, HEARTBEAT, self._channel), session.end()
+            connection, last = link.opened(node_id, METADATA, COMMIT, HEARTBEAT, self._channel), session.end()
             if connection is not None and last is not None:
                 with suppress(AiogroupError):
                     request = request_for(last, self._config, max_bytes=0, max_wait_ms=0)
@@ -283,4 +283,3 @@ class Fetchers:
                 self._denied_at_ms[tp] = now + CONNECT_AGAIN_MS
                 link.let_go(node_id, self._channel + AFTER_SEEK)
                 link.let_go(node_id, METADATA)
-                link.let_go(node_id, OFFSETS)

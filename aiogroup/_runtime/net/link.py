@@ -40,15 +40,13 @@ from aiogroup.errors import (
     KafkaTimeoutError,
 )
 
-__all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "OFFSETS", "Link"]
+__all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
 
 JOIN: Final = "join"
 HEARTBEAT: Final = "heartbeat"
 COMMIT: Final = "commit"
 FETCH: Final = "fetch"
 METADATA: Final = "metadata"
-OFFSETS: Final = "offsets"
-"""What leaders are asked about their logs: a broker answers in order, and no metadata are to wait for that."""
 
 CONNECT_TIMEOUT_MS: Final = 10_000
 """KIP-601's socket.connection.setup.timeout.ms: a broker that takes longer counts as unreachable."""
@@ -84,6 +82,11 @@ class _Slot:
     @property
     def is_open(self) -> bool:
         return self.connection is not None and self.connection.is_open
+
+    @property
+    def is_busy(self) -> bool:
+        """An answer is waited for."""
+        return self.connection is not None and self.connection.is_open and not self.connection.is_idle
 
     def move_to(self, address: Address) -> None:
         """The node is at this address now: what leads to another one is closed."""
@@ -288,7 +291,8 @@ class Link:
         self.on_brokers()
 
     def nodes(self, *, near: bool = False) -> list[int]:
-        """The nodes to ask what any broker knows, in random order: those that failed least, known brokers first.
+        """The nodes to ask what any broker knows, in random order: those that failed least, known brokers first. A
+        broker answers in order, so those that owe an answer already, as to ListOffsets, come last.
 
         With `near`, connected nodes come before the others. The others follow, since asking one broker only would trust
         it for ever.
@@ -298,9 +302,9 @@ class Link:
         bootstrap = list(self._bootstrap)
         random.shuffle(bootstrap)
 
-        def rank(node_id: int) -> tuple[int, bool]:
+        def rank(node_id: int) -> tuple[bool, int, bool]:
             slot = self._slot(node_id, METADATA)
-            return slot.failures_count, near and not slot.is_open
+            return slot.is_busy, slot.failures_count, near and not slot.is_open
 
         return sorted([*known, *bootstrap], key=rank)
 
@@ -336,14 +340,17 @@ class Link:
             # A frozen broker must not hold up a request that the next one would answer at once; only the last node gets
             # all the time.
             most_ms = limit_ms if node_id == nodes[-1] else max(1, limit_ms // 6, min(limit_ms // 2, 1_000))
-            each_ms = min(most_ms, until_ms - now_ms())
+            left_ms = until_ms - now_ms()
+            each_ms = min(most_ms, left_ms)
             if each_ms <= 0:
                 break
+            is_shared = self._slot(node_id, METADATA).is_busy
             try:
                 async with timeout_ms(each_ms):
-                    return await self.send(node_id, request, METADATA, each_ms)
+                    return await self.send(node_id, request, METADATA, left_ms if is_shared else each_ms)
             except TimeoutError as error:
-                self.disconnect(node_id, METADATA)
+                if not is_shared:  # else whoever waits there has a time-out of his own
+                    self.disconnect(node_id, METADATA)
                 self._slot(node_id, METADATA).failures_count += 1
                 late = KafkaTimeoutError(f"{self._named(node_id)} did not answer within {each_ms} ms")
                 last = error if isinstance(error, KafkaTimeoutError) else late

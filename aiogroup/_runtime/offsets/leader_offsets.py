@@ -22,7 +22,7 @@ from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.loop.retries import Retries
 from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.metadata.refresher import Refresher
-from aiogroup._runtime.net.link import OFFSETS, Link
+from aiogroup._runtime.net.link import METADATA, Link
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     AiogroupError,
@@ -140,7 +140,7 @@ class LeaderOffsets:
         """
         request = list_request(wanted, self._link.cluster, read_committed=read_committed)
         limit_ms = max(1, min(until_ms - now_ms(), self._config.request_timeout_ms))
-        response: ListOffsetsResponse = await self._link.send(node_id, request, OFFSETS, limit_ms)
+        response: ListOffsetsResponse = await self._link.send(node_id, request, METADATA, limit_ms)
         why = ""
         for tp, answer in answers_in(response):
             if not answer.error_code and (answer.offset >= 0 or wanted.get(tp, EARLIEST) >= 0):
