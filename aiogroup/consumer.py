@@ -221,7 +221,8 @@ class Consumer(Generic[K, V]):
         if self._is_in_callback:
             raise IllegalStateError("stop() cannot be called inside a rebalance callback; return from it first")
         self._check_loop()
-        if self._stopping is not None and not self._stopping.cancelled():  # else it was, before its first step
+        # A stop that was cancelled before its first step has done nothing.
+        if self._stopping is not None and not self._stopping.cancelled():
             if not await are_done([self._stopping], timeout_ms):
                 return StopReport(problems=("an earlier stop() with a longer time-out: not done in time",))
             return self._stopping.result()

@@ -20,7 +20,8 @@ __all__ = ["health_of"]
 
 UNANSWERED_FETCH_MS: Final = 30_000
 """If no leader has answered a fetch for this time, the brokers count as unreachable."""
-MOMENT_MS: Final = 5_000
+STILL_REFUSED_MS: Final = 5_000
+"""A partition whose last refusal is older than this may just be waiting for records."""
 
 
 END_WHY: Final = {HealthStatus.STOPPING: "stop() has begun", HealthStatus.STOPPED: "stopped"}
@@ -128,11 +129,11 @@ def _stuck(engine: Engine, explained: Collection[TopicPartition], now: int) -> _
 
 
 def _is_refused(partition: Partition, since_ms: int, now: int) -> bool:
-    """Whether its fetches have been refused since that instant, up to a moment ago."""
+    """Whether its leader has refused its fetches from that instant until now."""
     target = partition.target
     if target.failing_since_ms is None or target.error in ("", FORBIDDEN):
         return False
-    return target.failing_since_ms <= since_ms and target.backoff_until_ms > now - MOMENT_MS
+    return target.failing_since_ms <= since_ms and target.backoff_until_ms > now - STILL_REFUSED_MS
 
 
 def _of_group(engine: Engine, group: GroupHealth) -> tuple[HealthStatus, str]:
