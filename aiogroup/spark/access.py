@@ -86,6 +86,14 @@ class Access:
         consumer = {name: value for name, value in self.consumer.items() if name != "isolation_level"}
         return replace(self, properties={**self.properties, "isolation.level": isolation_level}, consumer=consumer)
 
+    def for_executors(self) -> Access:
+        """What an executor needs to read: Java's properties that a consumer knows. A file may have others, and settings
+        without a Java name, such as `ssl_context`, cannot be sent.
+        """
+        _, ignored = consumer_settings(self.properties)
+        known = {key: text for key, text in self.properties.items() if key not in ignored}
+        return replace(self, properties=known, consumer={}).at(self.config().isolation_level)
+
     def settings(self) -> dict[str, Any]:
         """The settings of a `Consumer` without a group."""
         known, _ = consumer_settings(self.properties)

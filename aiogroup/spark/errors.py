@@ -34,7 +34,7 @@ class DrainError(AiogroupError):
 
 
 class PySparkMissingError(DrainError, ModuleNotFoundError):
-    """PySpark or pyarrow is not installed: `pip install 'aiogroup[spark]'`. `name` says which."""
+    """PySpark, pyarrow or pandas is not installed: `pip install 'aiogroup[spark]'`. `name` says which."""
 
 
 class UnsupportedSparkError(DrainError):

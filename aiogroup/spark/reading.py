@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from aiogroup.errors import ConfigError
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import ConnectorMissingError
-from aiogroup.spark.session import check_pyarrow, check_running
+from aiogroup.spark.session import check_installed, check_running
 from aiogroup.spark.slices import Piece, layers, pieces_of
 from aiogroup.structs import TopicPartition
 
@@ -73,13 +73,14 @@ def check_session(spark: SparkSession, reader: Reader) -> None:
 
     Raises:
         UnsupportedSparkError: `spark` is not a session, or it was stopped, or PySpark is too old.
-        PySparkMissingError: pyarrow is not installed. ConnectorMissingError: the session has no Kafka connector.
+        PySparkMissingError: pyarrow or pandas is not installed.
+        ConnectorMissingError: the session has no Kafka connector.
     """
     if reader == "connector":
         check_connector(spark)
         return
     check_running(spark)
-    check_pyarrow()
+    check_installed("pyarrow", "pandas")
 
 
 def read_pieces(spark: SparkSession, pieces: Iterable[Piece], access: Access, task_records: int | None) -> DataFrame:

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import IO, TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -34,8 +35,8 @@ __all__ = [
     "CONNECTOR",
     "JAVA_OPTIONS",
     "cancelled_on_error",
+    "check_installed",
     "check_java",
-    "check_pyarrow",
     "check_pyspark",
     "check_running",
     "is_remote",
@@ -148,14 +149,15 @@ def check_pyspark() -> None:
         )
 
 
-def check_pyarrow() -> None:
-    """Check that pyarrow is installed: Spark needs it to take what Python has read.
+def check_installed(*names: str) -> None:
+    """Check that these modules are installed, which PySpark needs and does not bring.
 
     Raises:
-        PySparkMissingError: it is not installed.
+        PySparkMissingError: one is not.
     """
-    if importlib.util.find_spec("pyarrow") is None:
-        raise PySparkMissingError("pyarrow is not installed: pip install 'aiogroup[spark]'", name="pyarrow")
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise PySparkMissingError(f"{name} is not installed: pip install 'aiogroup[spark]'", name=name)
 
 
 def is_remote(spark: object) -> bool:
@@ -265,11 +267,18 @@ def _start_java(conf: SparkConf, words: IO[bytes]) -> None:
 
     if SparkContext._gateway is None:
         sys.stderr.flush()
+        # PySpark imports pandas where it is installed: two seconds, for which nobody has to wait while Java starts.
+        Thread(target=_import_quietly, args=("pandas",), daemon=True).start()
         # An exception in the middle of it would leave a Java behind that never ends: it would not find the folder into
         # which it writes its port, and then does not look whether Python is there.
         with putting_off_interrupts():
             gateway = launch_gateway(conf, {"stdout": 2, "stderr": words})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _import_quietly(name: str) -> None:
+    with suppress(Exception):  # whoever needs the module imports it again, and raises what is wrong with it
+        importlib.import_module(name)
 
 
 def _why_it_did_not_start(error: Exception, words: Sequence[str]) -> DrainError:

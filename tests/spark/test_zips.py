@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aiogroup.spark.source.zips import forgetting
+from aiogroup.spark.source.zips import forget_zips
 
 pytestmark = pytest.mark.skipif(sys.version_info >= (3, 12), reason="later versions read a zip file when they need it")
 
@@ -32,7 +32,7 @@ def test_no_zip_file_is_read_when_caches_are_invalidated_and_imports_go_on(tmp_p
     importlib.invalidate_caches()
     assert str(path) in asked  # beside those of other tests
     asked.clear()
-    forgetting()()
+    forget_zips()
     importlib.invalidate_caches()
     assert asked == []
     assert importlib.import_module("zipped_two").NUMBER == 2
@@ -43,7 +43,7 @@ def test_a_zip_file_that_was_replaced_is_read_anew(tmp_path, monkeypatch):
     write(path, zipped_three="NUMBER = 3")
     monkeypatch.setattr(sys, "path", [str(path), *sys.path])
     assert importlib.import_module("zipped_three").NUMBER == 3
-    forgetting()()
+    forget_zips()
     write(path, zipped_padding="#" * 5_000, zipped_four="NUMBER = 4")
     importlib.invalidate_caches()
     assert importlib.import_module("zipped_four").NUMBER == 4

@@ -325,12 +325,13 @@ def columns(records: list[Record]) -> tuple[bytes, bytes, bytes, bool, Packed, P
         array("q", [each.timestamp for each in records]).tobytes(),
         array("i", [each.timestamp_type for each in records]).tobytes(),
         any(each.headers for each in records),
-        _packed([each.key for each in records]),
-        _packed([each.value for each in records]),
+        packed([each.key for each in records]),
+        packed([each.value for each in records]),
     )
 
 
-def _packed(values: list[bytes | None]) -> Packed:
+def packed(values: list[bytes | None]) -> Packed:
+    """A column of these bytes."""
     null_count = values.count(None)
     valid = None
     if null_count:

@@ -1,13 +1,21 @@
-"""The columns of the data source, and records as Arrow batches."""
+"""The columns of the data source, and records as Arrow batches.
+
+Everything is made from buffers. `pa.array` and `pa.scalar` import pandas where it is installed, which takes each Python
+worker two seconds.
+"""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from aiogroup._core.native import columns
+from aiogroup._core.native.pure import packed
 from aiogroup.spark.source.ranges import Held, Read
 
 if TYPE_CHECKING:
@@ -24,10 +32,8 @@ COLUMNS: Final = (
 HELD: Final = "held struct<offsets: bigint, records: bigint, control: bigint, aborted: bigint>"
 """With `with.held`: one row at the end of each part has only this, and all other rows have all but this."""
 
-MOST_MS: Final = (2**63 - 1) // 1_000
-"""The last time that Spark's microseconds reach, in the year 294247."""
-
-_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_HEADERS: Final = pa.list_(_HEADER)
 _HELD: Final = pa.struct([(name, pa.int64()) for name in ("offsets", "records", "control", "aborted")])
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _FIELDS: Final = (
@@ -44,9 +50,8 @@ def batch_of(read: Read, *, with_held: bool) -> pa.RecordBatch | None:
     columns = _columns(read)
     if not with_held:
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA) if read.records else None
-    if read.held is None:
-        return pa.RecordBatch.from_arrays([*columns, pa.nulls(len(read.records), _HELD)], schema=_SCHEMA_WITH_HELD)
-    return pa.RecordBatch.from_arrays([*columns, _held(read.held)], schema=_SCHEMA_WITH_HELD)
+    held = pa.nulls(len(read.records), _HELD) if read.held is None else _held(read.held)
+    return pa.RecordBatch.from_arrays([*columns, held], schema=_SCHEMA_WITH_HELD)
 
 
 def _columns(read: Read) -> list[pa.Array]:
@@ -56,42 +61,66 @@ def _columns(read: Read) -> list[pa.Array]:
     count = len(records)
     offsets, timestamps, kinds, has_headers, keys, values = columns(records)
     return [
-        _binary(count, keys),
-        _binary(count, values),
-        pa.repeat(pa.scalar(tp.topic, pa.string()), count),
-        pa.repeat(pa.scalar(tp.partition, pa.int32()), count),
-        _numbers(count, offsets, pa.int64()),
-        _times(_numbers(count, timestamps, pa.int64())),
-        _numbers(count, kinds, pa.int32()),
+        _packed(count, keys, pa.binary()),
+        _packed(count, values, pa.binary()),
+        _repeated(tp.topic, count),
+        pa.repeat(_numbers([tp.partition], pa.int32())[0], count),
+        _from_buffer(count, offsets, pa.int64()),
+        _times(_from_buffer(count, timestamps, pa.int64())),
+        _from_buffer(count, kinds, pa.int32()),
         _headers(records) if has_headers else pa.nulls(count, _HEADERS),
-        pa.repeat(pa.scalar(read.part.name, pa.string()), count),
+        _repeated(read.part.name, count),
     ]
 
 
-def _numbers(count: int, data: bytes, kind: pa.DataType) -> pa.Array:
+def _from_buffer(count: int, data: bytes, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)], 0)
+
+
+def _numbers(numbers: Iterable[int], kind: pa.DataType) -> pa.Array:
+    data = array({pa.int32(): "i", pa.int64(): "q"}[kind], numbers)
+    return _from_buffer(len(data), data.tobytes(), kind)
+
+
+def _packed(count: int, column: Packed, kind: pa.DataType) -> pa.Array:
+    null_count, valid, ends, data = column
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, count, buffers, null_count)
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    return pa.repeat(_packed(1, packed([text.encode()]), pa.string())[0], count)
+
+
+_MOST_MS: Final = (2**63 - 1) // 1_000
+"""The last time that Spark's microseconds reach, in the year 294247."""
+_FIRST, _LAST = _numbers((-_MOST_MS, _MOST_MS), pa.int64())
+_NO_TIME: Final = pa.nulls(1, pa.int64())[0]
 
 
 def _times(ms: pa.Array) -> pa.Array:
     """In microseconds, as Spark keeps times. A time that does not fit is null, as a producer's that writes nanoseconds:
     such a record is read, too.
     """
-    fits = pc.and_(pc.greater_equal(ms, -MOST_MS), pc.less_equal(ms, MOST_MS))
-    return pc.if_else(fits, ms, pa.scalar(None, pa.int64())).cast(pa.timestamp("ms", tz="UTC")).cast(_TIME)
-
-
-def _binary(count: int, packed: Packed) -> pa.Array:
-    null_count, valid, ends, data = packed
-    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(ends), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), count, buffers, null_count)
+    fits = pc.and_(pc.greater_equal(ms, _FIRST), pc.less_equal(ms, _LAST))
+    return pc.if_else(fits, ms, _NO_TIME).cast(pa.timestamp("ms", tz="UTC")).cast(_TIME)
 
 
 def _headers(records: list[Record]) -> pa.Array:
     """The headers as in Spark's Kafka source: null if a record has none."""
-    return pa.array(
-        [[{"key": key, "value": value} for key, value in each.headers] or None for each in records], _HEADERS
+    headers = [header for each in records for header in each.headers]
+    keys = _packed(len(headers), packed([key.encode() for key, _ in headers]), pa.string())
+    values = _packed(len(headers), packed([value for _, value in headers]), pa.binary())
+    null_count, valid, _, _ = packed([b"" if each.headers else None for each in records])
+    ends = array("i", accumulate((len(each.headers) for each in records), initial=0)).tobytes()
+    return pa.Array.from_buffers(
+        _HEADERS,
+        len(records),
+        [None if valid is None else pa.py_buffer(valid), pa.py_buffer(ends)],
+        null_count,
+        children=[pa.StructArray.from_arrays([keys, values], fields=list(_HEADER))],
     )
 
 
 def _held(held: Held) -> pa.Array:
-    return pa.array([dict(zip(("offsets", "records", "control", "aborted"), held, strict=True))], _HELD)
+    return pa.StructArray.from_arrays([_numbers([number], pa.int64()) for number in held], fields=list(_HELD))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from anyio.from_thread import start_blocking_portal
@@ -13,16 +13,13 @@ from aiogroup.spark.access import Access
 from aiogroup.spark.slices import Piece
 from aiogroup.spark.source.options import Wanted
 from aiogroup.spark.source.ranges import RangeReader
-from aiogroup.spark.source.tasks import Part, Task, task_records, tasks_of
-from aiogroup.spark.source.zips import forgetting
-from aiogroup.structs import TopicPartition
+from aiogroup.spark.source.tasks import Task, task_records, tasks_of
+from aiogroup.spark.source.zips import forget_zips
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["TaskOfSpark", "plan", "read", "read_task"]
-
-_forget_zips = forgetting()
 
 
 class TaskOfSpark(InputPartition):
@@ -36,7 +33,7 @@ class TaskOfSpark(InputPartition):
 
 def plan(wanted: Wanted, pieces: Collection[Piece], isolation_level: str | None) -> list[TaskOfSpark]:
     """The tasks that read these pieces."""
-    _forget_zips()
+    forget_zips()
     most = wanted.task_records or task_records(sum(map(len, pieces)), os.cpu_count() or 1)
     return [TaskOfSpark(task, isolation_level) for task in tasks_of(pieces, most)]
 
@@ -44,18 +41,11 @@ def plan(wanted: Wanted, pieces: Collection[Piece], isolation_level: str | None)
 def read(wanted: Wanted, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one task, on an executor."""
     assert isinstance(partition, TaskOfSpark)
-    return _read(wanted.access(partition.isolation_level), partition.task, with_held=False)
+    return read_task(wanted.access(partition.isolation_level), partition.task, with_held=False)
 
 
-def read_task(
-    options: Mapping[str, str], parts: Iterable[tuple[str, int, int, int, str]], *, with_held: bool
-) -> Iterator[pa.RecordBatch]:
-    """As `read`, for a task that is given by its parts. `with_held` adds a row with what each part held."""
-    task = tuple(Part(TopicPartition(topic, number), start, end, name) for topic, number, start, end, name in parts)
-    return _read(Wanted.of(options).access(), task, with_held=with_held)
-
-
-def _read(access: Access, task: Task, *, with_held: bool) -> Iterator[pa.RecordBatch]:
+def read_task(access: Access, task: Task, *, with_held: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, on an executor. `with_held` adds a row with what each part held."""
     from aiogroup.spark.source.arrow import batch_of  # noqa: PLC0415 (pyarrow)
 
     if not task:
@@ -70,4 +60,4 @@ def _read(access: Access, task: Task, *, with_held: bool) -> Iterator[pa.RecordB
                 batch = batch_of(each, with_held=with_held)
                 if batch is not None:
                     yield batch
-    _forget_zips()
+    forget_zips()
