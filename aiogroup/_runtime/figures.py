@@ -13,7 +13,7 @@ from aiogroup._runtime.engine import Engine
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup.config import ConsumerConfig
 
-__all__ = ["STEP_COUNT", "STEP_MS", "figures_of", "metrics_of"]
+__all__ = ["STEP_COUNT", "STEP_MS", "figures_of", "metrics_of", "partition_figures"]
 
 STEP_COUNT: Final = 200
 STEP_MS: Final = 2
@@ -54,23 +54,26 @@ def _read(engine: Engine, into: list[PartitionFigures]) -> Generator[None, None,
             began_at_ms, count = now_ms(), 0
         count += 1
         if assignment.get(partition.tp) is partition:
-            into.append(_partition(engine, partition))
+            into.append(partition_figures(engine, partition))
 
 
-def _partition(engine: Engine, partition: Partition) -> PartitionFigures:
+def partition_figures(engine: Engine, partition: Partition) -> PartitionFigures:
+    """The figures of one partition. The caller has settled the delivery."""
     read_committed = engine.config.read_committed
-    live = partition.lag(read_committed=read_committed)
-    catch_up = partition.lanes.left_count
     heard_at_ms = engine.fetchers.heard_at_ms(partition)
+    passed = partition.position
+    if passed is not None:
+        passed += sum(each.ledger.position for each in partition.lanes.cursors)
     return PartitionFigures(
         partition.tp.topic,
         partition.tp.partition,
-        None if live is None else live + (catch_up or 0),
-        live,
-        catch_up,
+        engine.offset_queries.known_lag(partition),
+        partition.lag(read_committed=read_committed),
+        partition.lanes.left_count,
         None if partition.committed is None else partition.committed.offset,
         partition.log.last_offset(read_committed=read_committed),
         None if heard_at_ms is None else now_ms() - heard_at_ms,
+        passed,
     )
 
 

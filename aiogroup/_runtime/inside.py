@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.fetching.records.decode import PassedOver
-from aiogroup._core.telemetry.inside import Deadline, LagInside, PartitionInside
+from aiogroup._core.telemetry.figures import PartitionFigures
+from aiogroup._core.telemetry.inside import Deadline, PartitionInside
 from aiogroup._runtime.engine import Engine
+from aiogroup._runtime.figures import partition_figures
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.net.link import Link
 from aiogroup.structs import TopicPartition
@@ -42,14 +44,9 @@ class Inside:
         member = self._engine.member
         return () if member is None else member.deadlines(now_ms())
 
-    def lags(self) -> Iterator[LagInside]:
+    def figures(self) -> Iterator[PartitionFigures]:
         for partition in self._assigned():
-            passed = partition.position
-            if passed is not None:
-                passed += sum(each.ledger.position for each in partition.lanes.cursors)
-            yield LagInside(
-                partition.tp, self._engine.offset_queries.known_lag(partition), passed, partition.lanes.left_count
-            )
+            yield partition_figures(self._engine, partition)
 
     def partitions(self) -> Iterator[PartitionInside]:
         for partition in self._assigned():
@@ -73,18 +70,13 @@ class Inside:
                 yield partition
 
     def _look(self, partition: Partition) -> PartitionInside:
-        engine, progress = self._engine, partition.lanes.progress()
-        heard_at_ms = engine.fetchers.heard_at_ms(partition)
+        progress = partition.lanes.progress()
         ledgers = [partition.ledger, *(each.ledger for each in partition.lanes.cursors)]
         return PartitionInside(
             partition.tp,
+            partition_figures(self._engine, partition),
             position=partition.position,
-            committed=None if partition.committed is None else partition.committed.offset,
             begin=partition.log.begin_offset,
-            end=partition.log.last_offset(read_committed=engine.config.read_committed),
-            lag=engine.offset_queries.known_lag(partition),
-            catch_up_lag=partition.lanes.left_count,
-            lag_age_ms=None if heard_at_ms is None else now_ms() - heard_at_ms,
             held_count=sum(each.in_hand_count for each in ledgers),
             held_from=min((each.committable for each in ledgers if each.has_unprocessed), default=None),
             state=partition.state,

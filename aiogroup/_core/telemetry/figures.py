@@ -24,6 +24,8 @@ class PartitionFigures(NamedTuple):
     end: int | None
     age_ms: int | None
     """How old the knowledge of the end is."""
+    passed: int | None = None
+    """How many offsets both lanes have passed."""
 
 
 class TopicCount(NamedTuple):

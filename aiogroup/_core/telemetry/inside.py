@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from aiogroup._core.telemetry.figures import PartitionFigures
 from aiogroup._core.values import dataclass
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Deadline", "LagInside", "PartitionInside"]
+__all__ = ["Deadline", "PartitionInside"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,30 +21,13 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class LagInside:
-    """The lag of one partition, of both lanes together, and how many offsets both lanes have passed."""
-
-    tp: TopicPartition
-    lag: int | None
-    passed: int | None
-    catch_up_lag: int | None
-    """The part of it that is the catch-up lane's; `None` without such a lane."""
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionInside:
-    """One assigned partition. `lag` is that of both lanes together."""
+    """One assigned partition."""
 
     tp: TopicPartition
+    figures: PartitionFigures
     position: int | None
-    committed: int | None
     begin: int | None
-    end: int | None
-    lag: int | None
-    catch_up_lag: int | None
-    """The part of it that is the catch-up lane's; `None` without such a lane."""
-    lag_age_ms: int | None
-    """How old the knowledge of the end is."""
     held_count: int
     """Records that were handed out and are not processed."""
     held_from: int | None

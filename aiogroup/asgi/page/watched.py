@@ -60,18 +60,19 @@ class Watched:
         lag, catch_up, is_known, moved_count = 0, None, inside is not None, 0
         seconds = 0.0 if began_at_ms is None else (now - began_at_ms) / 1_000
         per_second: dict[TopicPartition, float] = {}
-        async for each in in_steps(() if inside is None else inside.lags()):
+        async for each in in_steps(() if inside is None else inside.figures()):
             is_known = is_known and each.lag is not None
             lag += each.lag or 0
-            if each.catch_up_lag is not None:
-                catch_up = (catch_up or 0) + each.catch_up_lag
+            if each.catch_up is not None:
+                catch_up = (catch_up or 0) + each.catch_up
             if each.passed is None:
                 continue
-            passed[each.tp] = each.passed
-            if each.tp in before and seconds > 0:
-                count = max(0, each.passed - before[each.tp])  # a seek backwards is no rate
+            tp = TopicPartition(each.topic, each.partition)
+            passed[tp] = each.passed
+            if tp in before and seconds > 0:
+                count = max(0, each.passed - before[tp])  # a seek backwards is no rate
                 moved_count += count
-                per_second[each.tp] = round(count / seconds, 1)
+                per_second[tp] = round(count / seconds, 1)
         self._passed, self._passed_at_ms, self._per_second = passed, now, per_second
         rate = round(moved_count / seconds, 1) if seconds > 0 and inside is not None else None
         sample = LagSample(self._journal.instant_ms(now), lag if is_known else None, rate, catch_up)
@@ -127,17 +128,18 @@ class Watched:
         }
 
     def _row(self, each: PartitionInside) -> dict[str, object]:
+        figures = each.figures
         return {
             "name": shown(each.tp),
             "topic": each.tp.topic,
             "partition": each.tp.partition,
             "position": each.position,
-            "committed": each.committed,
+            "committed": figures.committed,
             "begin": each.begin,
-            "end": each.end,
-            "lag": each.lag,
-            "catch_up_lag": each.catch_up_lag,
-            "lag_age_ms": each.lag_age_ms,
+            "end": figures.end,
+            "lag": figures.lag,
+            "catch_up_lag": figures.catch_up,
+            "lag_age_ms": figures.age_ms,
             "per_second": self._per_second.get(each.tp),
             "held_count": each.held_count,
             "state": each.state,
