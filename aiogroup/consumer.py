@@ -40,7 +40,7 @@ from aiogroup._runtime.inside import Inside
 from aiogroup._runtime.inspection import health_of
 from aiogroup._runtime.loop.clock import are_done, now_ms, running_loop, wall_ms
 from aiogroup._runtime.loop.supervisor import load_anyio, start_task
-from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST
+from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, epoch_before
 from aiogroup._runtime.shutdown import Shutdown, StopReport
 from aiogroup._runtime.telemetry.log import Log
 from aiogroup._runtime.telemetry.observers import Observers, checked_observers
@@ -1000,7 +1000,8 @@ class Consumer(Generic[K, V]):
         numbers = [each.ownership for each in owned]
         found = await engine.offset_queries.list_offsets({each.tp: mark for each in owned})
         for partition in engine.self_assignment.still(owned, numbers):
-            self._move(partition, found[partition.tp].offset)
+            at = found[partition.tp]
+            self._move(partition, at.offset, epoch_before(at) if mark == LATEST else NO_EPOCH)
         return True
 
     async def _offsets_at(

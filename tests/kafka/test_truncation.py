@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aiogroup import Consumer, LogTruncationError, TopicPartition
+from aiogroup import CommitFailedError, Consumer, LogTruncationError, TopicPartition
 from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup._core.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from aiogroup._core.telemetry.events import LogTruncated
@@ -151,6 +151,42 @@ async def test_a_truncated_log_is_noticed_by_who_reads_and_by_who_comes_back(sha
     async with _in_group(shaky, groups["reads"], ears["again"]) as again:  # the same offsets, of other records
         assert await again.position(shaky.tp) == 14
     assert not _told(ears["again"])
+
+
+@pytest.mark.parametrize("lanes", [False, True], ids=["one lane", "two lanes"])
+@pytest.mark.parametrize("how", ["latest", "seek_to_end"])
+async def test_a_position_at_the_end_of_the_log_is_checked_before_any_record_was_read(shaky, unique_name, lanes, how):
+    """The group has begun at 10, and the new log has grown past 10 when it looks again."""
+    group, ears = unique_name("end"), Ears()
+    policy = "latest" if how == "latest" else "none"
+    async with _in_group(shaky, group, Ears(), auto_offset_reset=policy, enable_parallel_rebalance=lanes) as consumer:
+        await eventually(consumer.assignment)
+        if how == "seek_to_end":
+            await consumer.seek_to_end()
+        assert await consumer.position(shaky.tp) == 10
+        await consumer.commit()
+    await _truncate(shaky)
+    async with _in_group(shaky, group, ears, auto_offset_reset="latest", enable_parallel_rebalance=lanes) as consumer:
+        assert _values(await read(consumer, 9), 5) == NEW
+    assert [(position, at) for position, _, at, _ in _told(ears)] == [(10, 5)]
+
+
+async def test_no_offset_of_a_record_that_was_cut_off_is_committed(shaky, unique_name):
+    group, ears = unique_name("cut"), Ears()
+    async with _in_group(shaky, group, ears, enable_auto_commit=False) as consumer:
+        assert _values(await read(consumer, 10), 0) == OLD + LOST
+        await consumer.commit()
+        await _truncate(shaky)
+        await eventually(lambda: _told(ears))
+        assert await consumer.position(shaky.tp) == 5
+        with pytest.raises(CommitFailedError, match="or its log truncated") as caught:
+            await consumer.commit({shaky.tp: 10})
+        assert caught.value.not_owned == {shaky.tp}
+        await consumer.commit({shaky.tp: 4})
+        assert _values(await read(consumer, 9), 5) == NEW
+        consumer.seek(shaky.tp, 7)
+        await consumer.commit({shaky.tp: 10})  # of a new record, which was read
+        assert (await consumer.committed(shaky.tp)) == 10
 
 
 async def test_what_was_buffered_and_is_lost_is_not_delivered_when_that_is_known(shaky):

@@ -11,7 +11,7 @@ from aiogroup._core.changes import Bell, Change, Changes
 from aiogroup._core.fetching.blocks import Blocks
 from aiogroup._core.fetching.lane import Bar, Lane, LaneTally
 from aiogroup._core.fetching.partition import Partition
-from aiogroup._core.offsets.commit_errors import recreated_error
+from aiogroup._core.offsets.commit_errors import gone_error
 from aiogroup._core.offsets.commit_order import Commit
 from aiogroup._core.offsets.commit_plan import CommitEntry, Committed
 from aiogroup.config import ResetPolicy
@@ -181,7 +181,7 @@ class Assignment(LaneTable[Partition]):
             if partition.topic_id is not None:
                 commit.topic_ids[tp] = partition.topic_id
             if partition.is_of_former_log(entry.offset):
-                commit.recreated.add(tp)
+                commit.gone.add(tp)
 
     def start_over(self, partition: Partition, topic_id: UUID) -> None:
         """The topic was deleted and recreated. Its log is another one, so this is another ownership."""
@@ -191,10 +191,10 @@ class Assignment(LaneTable[Partition]):
         partition.start_over(self._ownerships_count, topic_id)
 
     def refuse_former(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
-        """Raises `CommitFailedError` for offsets that can only be of a topic that was deleted and recreated."""
+        """Raises `CommitFailedError` for offsets that can only be of records that are gone."""
         former = [tp for tp, each in entries.items() if tp in self and self[tp].is_of_former_log(each.offset)]
         if former:
-            raise recreated_error(former)
+            raise gone_error(former)
 
     def is_owned_since(self, tp: TopicPartition, ownership: int) -> bool:
         """Whether the partition has been ours without interruption since the ownership with this number began."""

@@ -68,7 +68,7 @@ class Partition(Lane):
         self.state = PositionState.COMMITTED
         self.search = Search(0, 0, NO_EPOCH)  # the last check of the position, under way in `VALIDATING`
         self.committed: Committed | None = None
-        self.former_end = 0  # up to where this consumer read a former topic of the same name
+        self.former_end = 0  # up to where this consumer read records that the log no longer holds
         self.lanes = OneLane(self)
 
     # Bars.
@@ -130,6 +130,8 @@ class Partition(Lane):
         `leader_epoch` is that of the record before the position, if it is known: then `leader` must confirm the
         position first.
         """
+        if self.ledger.position >= self.former_end:
+            self.former_end = 0  # what stands there now was read: its offsets may be committed after a seek backwards
         self._begin_at(offset, leader_epoch)
         self.reset.was_applied = was_reset
         self._check_position(leader)
@@ -166,8 +168,9 @@ class Partition(Lane):
 
     def start_over(self, ownership: int, topic_id: UUID) -> None:
         """The topic was deleted and recreated: nothing that is known of the old log holds for the new one."""
-        self.former_end = max(self.former_end, self.ledger.position)
+        read_to = self.ledger.position
         self.start_at(0)
+        self.note_gone(read_to)
         self.ownership = ownership
         self.topic_id = topic_id
         self.committed = None
@@ -175,9 +178,15 @@ class Partition(Lane):
         self.target.start_over()
         self.move(PositionState.COMMITTED)
 
+    def note_gone(self, read_to: int) -> None:
+        """The log no longer holds all of the records that were read up to `read_to`: the topic was deleted, or the log
+        truncated. The position is where reading begins again.
+        """
+        self.former_end = max(self.former_end, read_to)
+
     def is_of_former_log(self, offset: int) -> bool:
-        """Whether this offset, which is to be committed, can only belong to the deleted topic: the new one was not read
-        that far.
+        """Whether this offset, which is to be committed, can only belong to records that are gone: the log was not read
+        that far since.
         """
         return (self.position or 0) < offset <= self.former_end
 

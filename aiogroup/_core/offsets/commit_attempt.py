@@ -400,7 +400,7 @@ class CommitAttempt:
             cluster = commits.metadata.cluster
             for tp, topic_id in commit.topic_ids.items():
                 if cluster.topic_id(tp.topic) not in (topic_id, None):
-                    commit.recreated.add(tp)
+                    commit.gone.add(tp)
         is_lost = False
         if commit.is_member:
             # Without a generation the request would name no member, which a coordinator accepts while a group is empty.
@@ -408,7 +408,7 @@ class CommitAttempt:
         is_owned_since = commits.owned.is_owned_since
         for tp, entry in tuple(commit.pending.items()):
             is_left = commit.is_member and (is_lost or not is_owned_since(tp, entry.ownership))
-            if is_left or tp in commit.recreated:
+            if is_left or tp in commit.gone:
                 commit.not_owned.add(tp)
                 del commit.pending[tp]
 
@@ -460,7 +460,7 @@ class CommitAttempt:
         self.error = error or self._refused
         if self.error is None and commit.not_owned:
             self.error = commits.membership.failure or not_owned_error(
-                commit.not_owned, self._committed, recreated=commit.recreated, is_stopping=commits.is_stopping
+                commit.not_owned, self._committed, gone=commit.gone, is_stopping=commits.is_stopping
             )
         commits.order.end(commit)
         commits.under_way.discard(self)

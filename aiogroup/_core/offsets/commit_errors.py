@@ -7,34 +7,36 @@ from collections.abc import Collection, Mapping
 from aiogroup.errors import CommitFailedError, named
 from aiogroup.structs import TopicPartition
 
-__all__ = ["lost_error", "not_owned_error", "recreated_error"]
+__all__ = ["gone_error", "lost_error", "not_owned_error"]
 
 
-def recreated_error(
-    recreated: Collection[TopicPartition],
+def gone_error(
+    gone: Collection[TopicPartition],
     lost: Collection[TopicPartition] = (),
     committed: Mapping[TopicPartition, int] | None = None,
 ) -> CommitFailedError:
-    """The error for offsets of a deleted topic's records; `lost` are partitions that were lost for other reasons."""
+    """The error for offsets of records that are gone; `lost` are partitions that were lost for other reasons."""
     why = (
-        f"not committed, since the topic was deleted and recreated: {named(recreated)}. The offsets are of the old "
-        "topic's records; the new topic is read from its start"
+        f"not committed, since the topic was deleted and recreated, or its log truncated: {named(gone)}. The offsets "
+        "are of records that are gone; what stands there now is still to be read"
     )
     if lost:
         why += f". Not committed either, since they were given up or lost meanwhile: {named(lost)}"
-    return CommitFailedError(why, not_owned={*recreated, *lost}, committed=committed)
+    return CommitFailedError(why, not_owned={*gone, *lost}, committed=committed)
 
 
 def not_owned_error(
     not_owned: Collection[TopicPartition],
     committed: Mapping[TopicPartition, int],
     *,
-    recreated: Collection[TopicPartition] = (),
+    gone: Collection[TopicPartition] = (),
     is_stopping: bool,
 ) -> CommitFailedError:
-    """The error for offsets whose partitions were no longer owned when they were to be sent, or are of another log."""
-    if of_former := {tp for tp in not_owned if tp in recreated}:
-        return recreated_error(of_former, {*not_owned} - of_former, committed)
+    """The error for offsets whose partitions were no longer owned when they were to be sent, or of records that are
+    gone.
+    """
+    if of_former := {tp for tp in not_owned if tp in gone}:
+        return gone_error(of_former, {*not_owned} - of_former, committed)
     names = named(not_owned)
     why = (
         f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "

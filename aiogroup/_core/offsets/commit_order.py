@@ -39,7 +39,7 @@ class Commit:
     """
 
     __slots__ = (
-        "is_member", "not_owned", "pending", "recreated", "refused", "sent", "sent_as", "stale", "topic_ids",
+        "gone", "is_member", "not_owned", "pending", "refused", "sent", "sent_as", "stale", "topic_ids",
         "tps", "unwritten_count",
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ class Commit:
         self.sent: dict[TopicPartition, CommitEntry] = {}
         self.sent_as = Identity("")
         self.topic_ids: dict[TopicPartition, UUID] = {}
-        self.recreated: set[TopicPartition] = set()
+        self.gone: set[TopicPartition] = set()
         self.stale: set[TopicPartition] = set()
         self.refused: set[TopicPartition] = set()
         self.not_owned: set[TopicPartition] = set()

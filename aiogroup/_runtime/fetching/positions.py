@@ -16,10 +16,11 @@ from aiogroup._core.changes import Change, Changes, Waiter
 from aiogroup._core.cluster import Cluster
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment
+from aiogroup._core.fetching.epochs import NO_EPOCH
 from aiogroup._core.fetching.lane import Bar
 from aiogroup._core.fetching.partition import Partition, PositionState
 from aiogroup._core.fetching.target import FORBIDDEN
-from aiogroup._core.fetching.truncation import leader_of
+from aiogroup._core.fetching.truncation import Leader, leader_of
 from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.recovery.token import LogId, is_ours, read_committed
@@ -31,7 +32,7 @@ from aiogroup._runtime.loop.clock import Signal, now_ms, wall_ms
 from aiogroup._runtime.loop.retries import Retries
 from aiogroup._runtime.loop.supervisor import Supervisor
 from aiogroup._runtime.net.link import Link
-from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Offsets
+from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Offsets, epoch_before
 from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup.config import FROM_EARLIEST, ConsumerConfig, ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, TopicAuthorizationError, named
@@ -427,6 +428,7 @@ class Positions:
     async def _resolve_policy(self, partitions: list[Partition], until_ms: int, most_attempts: int | None) -> None:
         asked = self._ask(partitions)
         wanted = {tp: _timestamp(each.reset.policy) for tp, (each, _) in asked.items()}
+        leaders = {tp: leader_of(self._link.cluster, tp) for tp in asked}
         started: dict[TopicPartition, tuple[str, int]] = {}
 
         def note(found: Offsets) -> None:
@@ -437,17 +439,17 @@ class Positions:
                 if further is not None:
                     wanted[tp] = further
                     continue
-                offset = answer.offset
-                if partition.reset.policy.kind == "nearest" and wanted[tp] == LATEST:
+                offset, is_end = answer.offset, wanted.pop(tp) == LATEST
+                if partition.reset.policy.kind == "nearest" and is_end:
                     offset = min(offset, partition.reset.lost)  # the log may have grown past it meanwhile
-                del wanted[tp]
                 if not is_moved:
                     if partition.reset.why == NOT_COMMITTED:
                         started[tp] = partition.reset.policy.kind, offset
                         is_new = self._was_missing.get(partition) and partition.reset.policy is self._new_policy
                         if is_new and self._new_policy.kind == "earliest":
                             self._emit(events.NewPartitionFromEarliest(tp.topic, tp.partition))
-                    self._start_at(partition, offset)
+                    epoch = epoch_before(answer) if is_end and offset == answer.offset else NO_EPOCH
+                    self._start_at(partition, offset, epoch, leaders[tp])
 
         retries = Retries(self._config, until_ms, most_attempts=most_attempts)
         while wanted:
@@ -500,9 +502,13 @@ class Positions:
         reset.policy = self._policy  # nobody was ever at the offset that the application sought
         return _timestamp(self._policy)
 
-    def _start_at(self, partition: Partition, offset: int) -> None:
+    def _start_at(self, partition: Partition, offset: int, leader_epoch: int, asked: Leader) -> None:
+        """Begin at `offset`, which was `asked` for of a leader; the record before it has `leader_epoch`."""
         partition.lanes.return_to(offset)
-        partition.start_at(offset, leader=leader_of(self._link.cluster, partition.tp), was_reset=True)
+        leader = leader_of(self._link.cluster, partition.tp)
+        partition.start_at(offset, leader_epoch=leader_epoch, leader=leader, was_reset=True)
+        if leader == asked:
+            partition.trust()
         partition.bar(Bar.HELD, when=self.is_committed_at_once)
         tp, reset = partition.tp, partition.reset
         if reset.why != NOT_COMMITTED:

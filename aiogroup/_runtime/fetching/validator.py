@@ -172,9 +172,11 @@ class Validator:
         elif found.offset is None:
             delivery.forget([partition])
             self._positions.reset(partition, self._policy, why="the log was truncated, and nobody knows where")
+            partition.note_gone(position)
         else:
             delivery.forget([partition])
             partition.lanes.truncate(found.offset, found.leader_epoch)
+            partition.note_gone(position)
             partition.bar(Bar.HELD, when=self._positions.is_committed_at_once)
         count = None if found.offset is None else position - found.offset
         self._emit(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from aiogroup._core.cluster import Cluster
+from aiogroup._core.fetching.epochs import NO_EPOCH
 from aiogroup._core.fetching.truncation import leader_of
 from aiogroup._core.protocol.constants import EARLIEST, LATEST
 from aiogroup._core.protocol.errors import ErrorCode, lookup
@@ -35,15 +36,30 @@ from aiogroup.errors import (
 )
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 
-__all__ = ["EARLIEST", "LATEST", "LeaderOffsets", "Listed", "Offsets", "answers_in", "by_leader", "list_request"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "LeaderOffsets",
+    "Listed",
+    "Offsets",
+    "answers_in",
+    "by_leader",
+    "epoch_before",
+    "list_request",
+]
 
 Offsets = dict[TopicPartition, OffsetAndTimestamp]
 
 
 class Listed(OffsetAndTimestamp):
-    """As the application gets it, with the leader epoch of the record before the end if the end was asked for."""
+    """As the application gets it, with a leader epoch: of the record before the end, if the end was asked for."""
 
-    leader_epoch: int = -1
+    leader_epoch: int = NO_EPOCH
+
+
+def epoch_before(end: OffsetAndTimestamp) -> int:
+    """The leader epoch of the record before this end of a log: a position there can be checked by it (KIP-320)."""
+    return end.leader_epoch if isinstance(end, Listed) else NO_EPOCH
 
 
 class LeaderOffsets:

@@ -41,7 +41,7 @@ class NamedOffset:
 
     @property
     def is_of_former_log(self) -> bool:
-        """The topic was deleted and recreated: the committer refuses the offset, whatever lanes the new topic has."""
+        """The records below it are gone: the committer refuses the offset, whatever lanes the partition has now."""
         return self.partition is not None and self.partition.is_of_former_log(self.offset)
 
 
@@ -154,7 +154,7 @@ class NamedOffsets:
         return lanes.named(each.offset, each.metadata, each.ownership)
 
     def _is_for_lanes(self, each: NamedOffset, partition: Partition) -> bool:
-        """Lanes decide what the offset means, unless its ownership has ended or its topic was deleted."""
+        """Lanes decide what the offset means, unless its ownership has ended or its records are gone."""
         return self._is_owned(partition) and not each.is_of_former_log
 
     def _is_owned(self, partition: Partition) -> bool:

@@ -16,7 +16,7 @@ from aiogroup._runtime.fetching.epoch_ends import ANSWER_MS, ask_epoch_ends
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.metadata.refresher import Refresher
 from aiogroup._runtime.net.link import Link
-from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Listed, by_leader
+from aiogroup._runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, by_leader, epoch_before
 from aiogroup._runtime.recovery.catch_up import CatchUp
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
@@ -143,7 +143,7 @@ class Recoveries:
     def _log(
         start: OffsetAndTimestamp, end: OffsetAndTimestamp, answer: EpochEnd | None, known: tuple[int, int] | None
     ) -> Log:
-        end_epoch = end.leader_epoch if isinstance(end, Listed) else NO_EPOCH
+        end_epoch = epoch_before(end)
         if known is None or answer is None or not 0 <= answer.end_offset < known[0]:
             return Log(start.offset, end.offset, end_epoch)
         return Log(start.offset, end.offset, end_epoch, answer.end_offset, answer.epoch)
@@ -201,7 +201,10 @@ class Recoveries:
     def _take_up_new(self, partition: Partition, offset: int, log: Log) -> None:
         """Nothing is committed: the policy's position and the token are made durable before the first delivery."""
         config = self._config
-        recovery = recover(offset, log, min_backlog=config.parallel_min_backlog, fresh_id=self._catch_up.fresh_id())
+        epoch = log.end_epoch if offset == log.end else NO_EPOCH
+        recovery = recover(
+            offset, log, min_backlog=config.parallel_min_backlog, fresh_id=self._catch_up.fresh_id(), epoch=epoch
+        )
         self._start(partition, recovery, was_reset=True)
         partition.bar(Bar.HELD, when=config.enable_auto_commit or self._concerns_jobs(recovery))
 
