@@ -122,10 +122,13 @@ class Delivery:
         """Take records from this source until the cursor is closed."""
         self._source = source
 
-    def look_again(self) -> None:
-        """New records arrived: if a merge chose its order without them, it must choose again."""
+    def look_again(self, change: Change) -> None:
+        """This change may have brought records: a request that waits looks for them, and if a merge chose its order
+        without them, it chooses again.
+        """
         if self._source is not None and self._source.is_enforced:
             self.close_cursor()
+        self._assignment.tally.changes.tell(change)
 
     def is_in_hand(self, tps: Collection[TopicPartition] | None = None) -> bool:
         """The application holds a record (of one of these partitions) that is not processed, and may be processing it:
