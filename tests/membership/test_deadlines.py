@@ -92,7 +92,8 @@ def test_rebalance_that_keeps_partitions_does_not_excuse_a_stall():
 
 def test_taking_records_without_waiting_is_progress():
     clock = holding()
-    clock.on_progress(200_000)
+    clock.on_request(200_000)
+    clock.on_answer(200_000)
     assert clock.deadlines.expires_at_ms == 500_000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiogroup._core.changes import Change
 from aiogroup._core.delivery import merge, merging
 from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment
@@ -76,7 +77,7 @@ class World:
             data = wire_batches.batch(sent)
             partition.put(PartitionDecoder(partition.tp, data, first, (), DecodeSettings(), lambda record: None))
             partition.target.fetched(upto)
-        self.delivery.look_again()
+        self.delivery.look_again(Change.ANSWERED)
 
     def hold(self, number, *times):
         """Produce and fetch."""

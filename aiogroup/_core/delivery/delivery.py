@@ -59,7 +59,8 @@ class Delivery:
         """Lanes with a fetch answer that `take_opened` has not reported yet."""
         self._in_hand = InHand(self.supply, assignment.tally.changes, auto_ack=auto_ack)
         self._slices = SliceSource(self._in_hand)
-        self._source: Source = self._slices
+        self._source: Source | None = None
+        """What the cursor was opened on since `close_cursor`, if it was: a `take` opens none."""
         self._assignment = assignment
         beside = {} if catch_up is None else {"catch-up": catch_up}
         self.tallies = {"live": assignment.tally, **beside}
@@ -102,13 +103,15 @@ class Delivery:
 
     def settle(self) -> None:
         """Record in the ledgers of the lanes under the cursor which records it has handed out."""
-        self._source.settle()
+        if self._source is not None:
+            self._source.settle()
 
     def close_cursor(self) -> None:
         """Make the next request check for pending work (a rebalance, an error) before it gets a record."""
-        self._source.settle()
-        self._source.close()
-        self._source = self._slices
+        if self._source is not None:
+            self._source.settle()
+            self._source.close()
+            self._source = None
 
     def interrupt(self) -> None:
         """As `close_cursor`, and a request that waits checks for pending work, too."""
@@ -119,10 +122,13 @@ class Delivery:
         """Take records from this source until the cursor is closed."""
         self._source = source
 
-    def look_again(self) -> None:
-        """New records arrived: if a merge chose its order without them, it must choose again."""
-        if self._source.is_enforced:
+    def look_again(self, change: Change) -> None:
+        """This change may have brought records: a request that waits looks for them, and if a merge chose its order
+        without them, it chooses again.
+        """
+        if self._source is not None and self._source.is_enforced:
             self.close_cursor()
+        self._assignment.tally.changes.tell(change)
 
     def is_in_hand(self, tps: Collection[TopicPartition] | None = None) -> bool:
         """The application holds a record (of one of these partitions) that is not processed, and may be processing it:
@@ -142,9 +148,9 @@ class Delivery:
         """
         if only:
             self.close_cursor()
-        elif self._source.put_off():
-            return
-        else:
+        elif self._source is not None:
+            if self._source.put_off():
+                return
             self._source.settle()
             self._source.end_turn()
         self._in_hand.process(only)
@@ -268,6 +274,7 @@ class Delivery:
                 for lane in queue.by_turn(()):
                     slice_ = queue.ready(lane, self._records_per_turn)
                     if slice_ is not None:
+                        self.open_source(self._slices)
                         return self._slices.open(lane, slice_, self._turn_ns)
             except RecordError:
                 self._queues.put_last(queue)

@@ -54,27 +54,26 @@ class InHand:
         else:
             run = [record.offset for record in records[slice_.index : upto]]
         lane.tally.handed_out_count += upto - slice_.index
-        self._count(lane, slice_, upto)
-        slice_.index = upto
-        if upto == len(records):
-            self._free_slice(lane)
-        ledger.deliver(run, slice_.end if upto == len(records) else last + 1)
+        ledger.deliver(run, self._advance(lane, slice_, upto))
         self._lanes[id(lane)] = lane
 
-    def _count(self, lane: Lane, slice_: Slice, upto: int) -> None:
-        """Count the records up to the index `upto`, with the average size of those in their slice."""
+    def _advance(self, lane: Lane, slice_: Slice, upto: int) -> int:
+        """Count the slice's records up to the index `upto`, with the average size of all its records. From now on they
+        are handed out, and if they are all, their bytes count no more. Returns the position after them.
+        """
         records, count = slice_.records, upto - slice_.index
         records_count, size_bytes = self.handed_out.get(lane.tp.topic, _NOTHING)
         more_bytes = slice_.size_bytes * count // len(records)
         self.handed_out[lane.tp.topic] = records_count + count, size_bytes + more_bytes
         lane.tally.newest_timestamp = records[upto - 1].timestamp
-
-    def _free_slice(self, lane: Lane) -> None:
-        """All records of the lane's slice are handed out, so its bytes count no more."""
+        slice_.index = upto
+        if upto < len(records):
+            return records[upto - 1].offset + 1
         lane.buffer.weigh()
         self._supply.has_freed = True
         if lane.is_left_out and not lane.is_due:
             lane.target.changed()  # it gave way to others because it had records
+        return slice_.end
 
     def hand_out_merged(self, taken: Iterable[tuple[Lane, Slice, int]], last: tuple[Lane, Record] | None) -> None:
         """The application got these numbers of records from each slice. With auto_ack all but the `last` one are
@@ -91,13 +90,7 @@ class InHand:
             if lane is last_lane or not self.auto_ack:
                 self.hand_out(lane, slice_, upto, keep_last_only=self.auto_ack)
                 continue
-            self._count(lane, slice_, upto)
-            slice_.index = upto
-            if upto == len(slice_.records):
-                self._free_slice(lane)
-                lane.ledger.deliver((), slice_.end)
-            else:
-                lane.ledger.deliver((), slice_.records[upto - 1].offset + 1)
+            lane.ledger.deliver((), self._advance(lane, slice_, upto))
         self.iterated = last
 
     def holds(self, tps: Collection[TopicPartition] | None, but: Collection[TopicPartition]) -> bool:

@@ -26,6 +26,8 @@ class Redeliveries:
     def __init__(self, config: ConsumerConfig, assignment: Assignment) -> None:
         self.delayed: dict[Lane, int] = {}
         """Lanes that wait, and until when."""
+        self.is_idle = True
+        """Nothing waits, so `look` would find nothing to do."""
         self._config = config
         self._assignment = assignment
         self._counts: dict[tuple[TopicPartition, str], tuple[int, int]] = {}  # by partition and lane: offset, count
@@ -47,14 +49,11 @@ class Redeliveries:
         out, or after `most_ms` milliseconds.
         """
         self._put_off = {tp: (offset, most_ms) for tp, offset in offsets.items()}
+        self.is_idle = False
 
     def put_nothing_off(self) -> None:
         """The order of the records must not change."""
         self._put_off = {}
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.delayed and not self._put_off
 
     def look(self, now_ms: int) -> int | None:
         """Release the lanes whose wait is over, or that were moved. Returns when the next wait ends."""
@@ -70,6 +69,7 @@ class Redeliveries:
         for lane, until_ms in list(self.delayed.items()):
             if until_ms <= now_ms or Bar.DELAYED not in lane.bars:
                 self._release(lane)
+        self.is_idle = not self.delayed and not self._put_off
         return min(self.delayed.values(), default=None)
 
     def release_last(self) -> bool:
@@ -93,6 +93,7 @@ class Redeliveries:
     def _delay(self, lane: Lane, until_ms: int) -> None:
         lane.bar(Bar.DELAYED)
         self.delayed[lane] = until_ms
+        self.is_idle = False
 
     def _release(self, lane: Lane) -> None:
         lane.lift(Bar.DELAYED)

@@ -260,7 +260,7 @@ class Lane:
     @property
     def is_due(self) -> bool:
         """Whether the lane has something to deliver, or an error to raise."""
-        return bool(self.buffer.ready_count or self.buffer.pieces) or self.error is not None
+        return bool(self.buffer.pieces or self.buffer.ready_count) or self.error is not None
 
     @property
     def is_held_up(self) -> bool:

@@ -102,10 +102,6 @@ class PollClock:
         """The request ended: with records, without any, with an error, or it was cancelled."""
         assert self._requests_count > 0
         self._requests_count -= 1
-        self.on_progress(now_ms)
-
-    def on_progress(self, now_ms: int) -> None:
-        """Records were asked for and handed out without waiting."""
         if not self._in_callback:
             self._since_ms = now_ms
         self._show()

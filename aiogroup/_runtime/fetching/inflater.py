@@ -33,5 +33,4 @@ async def inflate(delivery: Delivery, changes: Changes[Signal], threads: Threads
             finally:
                 supply.inflating = None
                 lane.buffer.weigh()
-        delivery.look_again()
-        changes.tell(Change.READABLE)
+        delivery.look_again(Change.READABLE)

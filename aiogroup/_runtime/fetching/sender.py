@@ -103,7 +103,7 @@ class Sender(Generic[M_co]):
         was_under_way = self.machine.is_under_way
         self.machine.end()
         if was_under_way:
-            self._wake_others()
+            self._delivery.look_again(Change.ANSWERED)
             self._tell()
 
     def wake(self) -> None:
@@ -172,8 +172,7 @@ class Sender(Generic[M_co]):
                 self._failures.end(FETCH_FAILED, self._node_id)
         machine.opened.clear()
         if not machine.has_more:
-            self._delivery.look_again()
-            self._changes.tell(Change.ANSWERED)  # once, so that a waiting request sees all its partitions
+            self._delivery.look_again(Change.ANSWERED)  # once, so that a waiting request sees all its partitions
         if machine.is_more_there and not (machine.has_more or machine.news):
             self.step()
         else:
@@ -243,12 +242,8 @@ class Sender(Generic[M_co]):
         if isinstance(error, AuthenticationFailedError | ConsumerStoppedError):
             raise error
         self.machine.lost(str(error), now_ms())
-        self._wake_others()
+        self._delivery.look_again(Change.ANSWERED)
         self._go_on_soon()
-
-    def _wake_others(self) -> None:
-        self._delivery.look_again()
-        self._changes.tell(Change.ANSWERED)
 
     # News.
 

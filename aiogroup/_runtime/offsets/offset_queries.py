@@ -154,5 +154,4 @@ class OffsetQueries:
             if partition is None:
                 continue
             partition.log.hear_end(end.offset, now_ms(), read_committed=self._config.read_committed)
-        self._delivery.look_again()
-        self._changes.tell(Change.ANSWERED)
+        self._delivery.look_again(Change.ANSWERED)

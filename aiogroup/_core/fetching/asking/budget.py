@@ -24,11 +24,17 @@ class FetchBudget:
     """
 
     def __init__(self, lanes: LaneTable[Lane], bound_bytes: int, max_partition_fetch_bytes: int) -> None:
-        self.largest_bytes = self._usual_bytes = min(max_partition_fetch_bytes, bound_bytes // 16)
+        self._usual_bytes = min(max_partition_fetch_bytes, bound_bytes // 16)
+        self._expect(self._usual_bytes)
         self._was_long_at_ms = 0
         self._lanes = lanes
         self.tally = lanes.tally
         self._bound_bytes = bound_bytes
+
+    def _expect(self, size_bytes: int) -> None:
+        """From now on an answer may have this size, however little was asked for."""
+        self.largest_bytes = size_bytes
+        self._least_bytes = max(LEAST_FETCH_BYTES, size_bytes)
 
     def look(self) -> None:
         """Decide whether lanes whose records are waited for cannot be fetched within the bound: then only these are
@@ -48,16 +54,16 @@ class FetchBudget:
         waiting.
         """
         if size_bytes > max(asked_bytes, self.largest_bytes):
-            self.largest_bytes = size_bytes
+            self._expect(size_bytes)
         if 2 * size_bytes > self.largest_bytes:
             self._was_long_at_ms = now_ms
-        elif now_ms - self._was_long_at_ms > FORGOTTEN_MS:
-            self.largest_bytes = self._usual_bytes
+        elif self.largest_bytes > self._usual_bytes and now_ms - self._was_long_at_ms > FORGOTTEN_MS:
+            self._expect(self._usual_bytes)
 
     def share_bytes(self, waiting_count: int) -> int:
         """The bytes that are free for one of `waiting_count` brokers."""
         free_bytes = self._left_bytes()
-        if free_bytes < self.largest_bytes or free_bytes < LEAST_FETCH_BYTES:
+        if free_bytes < self._least_bytes:
             free_bytes = self._freed_bytes()
         if waiting_count <= 1:
             return free_bytes
@@ -77,10 +83,6 @@ class FetchBudget:
                     return False
                 is_any_due = True
         return is_any_due
-
-    @property
-    def _least_bytes(self) -> int:
-        return max(LEAST_FETCH_BYTES, self.largest_bytes)
 
     def _freed_bytes(self) -> int:
         """The buffers of paused partitions must not starve the others: they are dropped, and fetched again after a
