@@ -23,6 +23,19 @@ def test_position_is_unknown_until_it_is_looked_up():
     assert it.ledger.committable == 42
 
 
+@pytest.mark.parametrize("at", [0, 5])
+def test_offsets_of_records_that_are_gone_are_told_until_the_log_was_read_so_far(at):
+    it = partition()
+    it.start_at(10)
+    it.note_gone(10)  # the log was cut off, and nobody knows where: the policy decides
+    it.start_at(at, was_reset=True)
+    assert [it.is_of_former_log(offset) for offset in (at, at + 1, 10, 11)] == [False, True, True, False]
+    it.ledger.move(10)  # what stands there now was read
+    assert not it.is_of_former_log(10)
+    it.start_at(2)
+    assert not it.is_of_former_log(10)
+
+
 def test_lag_is_unknown_rather_than_nothing():
     it = partition()
     assert it.lag(read_committed=False) is None

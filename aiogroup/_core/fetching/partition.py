@@ -130,7 +130,7 @@ class Partition(Lane):
         `leader_epoch` is that of the record before the position, if it is known: then `leader` must confirm the
         position first.
         """
-        if self.ledger.position >= self.former_end:
+        if not was_reset and self.ledger.position >= self.former_end:
             self.former_end = 0  # what stands there now was read: its offsets may be committed after a seek backwards
         self._begin_at(offset, leader_epoch)
         self.reset.was_applied = was_reset

@@ -2,7 +2,7 @@
 
 It is made by `mapInArrow`, which reads in the same Python workers as a data source. But for a data source Spark starts
 three more Python processes, one after the other, to look up its name, to ask for its columns, and to plan its tasks.
-That is a second for each action, and several for the first one of a session.
+That is half a second for each action, and several seconds for the first one of a session.
 """
 
 from __future__ import annotations
