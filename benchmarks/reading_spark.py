@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from aiogroup import Consumer, ConsumerConfig, OffsetAndMetadata, TopicPartition
 from aiogroup._core.recovery.ranges import read
-from aiogroup._core.recovery.token import HandOffNote, LogId, Token, make_id, second_group_mark, write_committed
+from aiogroup._core.recovery.token import HandOffNote, LogId, Token, make_id, second_group_mark, write_token
 from aiogroup._runtime.net.link import Link
 from aiogroup.admin import list_members
 from aiogroup.devkafka import Cluster, jars
@@ -86,7 +86,7 @@ async def leave(servers: str, group: str, ranges: Ranges) -> None:
         note = HandOffNote(mark, False, (1_750_000_000,) * len(pairs))
         token = Token(id_, pairs[-1][1], 0, read(pairs), note)
         place = LogId(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
-        entries[tp] = OffsetAndMetadata(pairs[0][0], write_committed(token, place))
+        entries[tp] = OffsetAndMetadata(pairs[0][0], write_token(token, place))
     async with Consumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False) as consumer:
         consumer.assign(list(entries))
         await consumer.commit(entries)

@@ -28,7 +28,7 @@ from aiogroup._runtime.delivery.handling import Handling, NoHandling
 from aiogroup._runtime.delivery.requests import Requests
 from aiogroup._runtime.delivery.stopping import Stopping
 from aiogroup._runtime.engine import Engine
-from aiogroup._runtime.fetching.fetcher import Fetchers
+from aiogroup._runtime.fetching.fetchers import Fetchers
 from aiogroup._runtime.fetching.lane_rules import LiveRules
 from aiogroup._runtime.fetching.positions import Positions
 from aiogroup._runtime.fetching.validator import Validator

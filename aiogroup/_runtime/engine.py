@@ -16,7 +16,7 @@ from aiogroup._runtime.delivery.handling import HandlingOrNone
 from aiogroup._runtime.delivery.metering import MeteredGroup
 from aiogroup._runtime.delivery.requests import Requests
 from aiogroup._runtime.delivery.stopping import Stopping
-from aiogroup._runtime.fetching.fetcher import Fetchers
+from aiogroup._runtime.fetching.fetchers import Fetchers
 from aiogroup._runtime.fetching.inflater import inflate
 from aiogroup._runtime.fetching.positions import Positions
 from aiogroup._runtime.fetching.validator import Validator

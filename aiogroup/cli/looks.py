@@ -15,7 +15,7 @@ from aiogroup._core.protocol.messages.describe_groups import DescribedGroup
 from aiogroup._core.protocol.messages.list_groups import ListedGroup
 from aiogroup._core.recovery.lane_starts import fold
 from aiogroup._core.recovery.ranges import Ranges, above, count
-from aiogroup._core.recovery.token import DoneRanges, Found, LogId, Token, read_committed, read_done, second_group_mark
+from aiogroup._core.recovery.token import DoneRanges, Found, LogId, Token, read_done, read_token, second_group_mark
 from aiogroup.admin import GroupMember, members_of
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
@@ -242,7 +242,7 @@ def _log_id(tp: TopicPartition, cluster: Cluster) -> LogId:
 def _found(tp: TopicPartition, committed: Committed | None, cluster: Cluster) -> Found:
     if committed is None or tp.topic not in cluster.topics:
         return NOTHING
-    return read_committed(committed.offset, committed.metadata, _log_id(tp, cluster))
+    return read_token(committed.offset, committed.metadata, _log_id(tp, cluster))
 
 
 def _why_not_there(tp: TopicPartition, cluster: Cluster) -> str:

@@ -20,8 +20,8 @@ from aiogroup._core.recovery.token import (
     HandOffNote,
     LogId,
     Token,
-    read_committed,
     read_done,
+    read_token,
     second_group_mark,
     write_done,
 )
@@ -206,7 +206,7 @@ def _tokens(
     tokens, foreign = {}, {}
     for tp, each in committed.items():
         log_id = LogId(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
-        found = read_committed(each.offset, each.metadata, log_id)
+        found = read_token(each.offset, each.metadata, log_id)
         if found.token is not None:
             tokens[tp] = (log_id, found.token)
         elif found.foreign:

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from aiogroup.__main__ import main
 from aiogroup._core.recovery.ranges import Range
-from aiogroup._core.recovery.token import LogId, Token, write_committed
+from aiogroup._core.recovery.token import LogId, Token, write_token
 from aiogroup.cli.asking import asked
 
 HIDDEN = (
@@ -104,4 +104,4 @@ async def token(broker):
     async with asked({"bootstrap_servers": broker.bootstrap_servers}) as asking:
         cluster = await asking.cluster(["orders"])
     log_id = LogId(cluster.cluster_id, "orders", cluster.topics["orders"].topic_id, 0)
-    return write_committed(Token("00" * 8, 8, -1, (Range(2, 4), Range(6, 7))), log_id)
+    return write_token(Token("00" * 8, 8, -1, (Range(2, 4), Range(6, 7))), log_id)

@@ -16,8 +16,8 @@ from aiogroup._core.recovery.token import (
     LogId,
     Token,
     second_group_mark,
-    write_committed,
     write_done,
+    write_token,
 )
 from aiogroup.cli.asking import asked
 from aiogroup.cli.looks import PartitionLook
@@ -200,7 +200,7 @@ async def left_to_jobs(broker, commit):
     log_id = LogId(cluster.cluster_id, "orders", cluster.topics["orders"].topic_id, 0)
     note = HandOffNote(second_group_mark("billing.catchup"), False, (1, 1))
     token = Token("00" * 8, 8, -1, (Range(2, 4), Range(6, 7)), note)
-    await commit({("orders", 0): (2, write_committed(token, log_id))})
+    await commit({("orders", 0): (2, write_token(token, log_id))})
 
     async def done(*ranges, group="billing.catchup", token_id="00" * 8):
         await commit({("orders", 0): (0, write_done(DoneRanges(token_id, ranges), log_id))}, group)

@@ -12,7 +12,7 @@ from aiogroup import GroupAuthorizationError, HealthStatus
 from aiogroup._core.protocol.errors import ErrorCode
 from aiogroup._core.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup._core.recovery.ranges import Range
-from aiogroup._core.recovery.token import DoneRanges, LogId, make_id, read_committed, second_group_mark, write_done
+from aiogroup._core.recovery.token import DoneRanges, LogId, make_id, read_token, second_group_mark, write_done
 from aiogroup._core.telemetry import events
 from aiogroup._runtime.net.link import Link
 from aiogroup.config import ConsumerConfig
@@ -42,7 +42,7 @@ async def say_done(place, where, token_id, *ranges):
 async def token_of(place, where):
     async with place.admin() as admin:
         found = (await admin.list_consumer_group_offsets(place.group))[place.tp()]
-    return read_committed(found.offset, found.metadata, where).token
+    return read_token(found.offset, found.metadata, where).token
 
 
 async def token_is(place, where, *, live):

@@ -13,7 +13,7 @@ from aiogroup._core.offsets.ledger import Ledger
 from aiogroup._core.recovery.book import Book
 from aiogroup._core.recovery.lane_starts import Log, last_known, recover
 from aiogroup._core.recovery.ranges import find, read, union
-from aiogroup._core.recovery.token import DoneRanges, HandOffNote, LogId, make_id, read_committed, read_done, write_done
+from aiogroup._core.recovery.token import DoneRanges, HandOffNote, LogId, make_id, read_done, read_token, write_done
 
 PLACE = LogId("cluster", "orders", UUID(int=7), 3)
 
@@ -390,7 +390,7 @@ class Job:
 
 
 def read_committed_of(offset, metadata):
-    return read_committed(offset, metadata, PLACE)
+    return read_token(offset, metadata, PLACE)
 
 
 class Plain:

@@ -10,7 +10,7 @@ from aiogroup._core.recovery.handoff import HandOffWatch
 from aiogroup._core.recovery.lane_offsets import LaneOffsets, Mark, Moved, PartitionOffsets
 from aiogroup._core.recovery.lane_starts import Log, fold, recover
 from aiogroup._core.recovery.ranges import Range
-from aiogroup._core.recovery.token import DoneRanges, HandOffNote, Token, read_committed, write_committed
+from aiogroup._core.recovery.token import DoneRanges, HandOffNote, Token, read_token, write_token
 from aiogroup.records import CATCH_UP, LIVE
 from tests.recovery.model import PLACE, Reading
 
@@ -18,8 +18,8 @@ OLD, NEW = "0" * 16, "f" * 16
 
 
 def after(offset, log, token=None, epoch=-1, **settings):
-    metadata = "" if token is None else write_committed(token, PLACE, "mine")
-    found = read_committed(offset, metadata, PLACE)
+    metadata = "" if token is None else write_token(token, PLACE, "mine")
+    found = read_token(offset, metadata, PLACE)
     return recover(offset, log, epoch=epoch, found=found, fresh_id=NEW, **{"min_backlog": 1} | settings)
 
 
@@ -201,7 +201,7 @@ def test_what_is_committed_is_the_low_water_mark_with_the_token_until_nothing_is
     deliver(one.live, 150, processed=True)
     deliver(one.cursors[0], 85, processed=True)
     commit = one.commit_processed()
-    token = read_committed(commit.offset, commit.metadata, PLACE).token
+    token = read_token(commit.offset, commit.metadata, PLACE).token
     assert (commit.offset, token) == (85, Token(NEW, 150, 7, (Range(85, 120),)))
     assert one.is_catching_up
     deliver(one.cursors[0], 120, processed=True)
@@ -278,11 +278,11 @@ def test_nothing_is_done_by_a_seek_that_was_not_named():
 
 def test_the_applications_own_metadata_stays_as_long_as_the_low_water_mark_does():
     one = book(after(85, Log(0, 190), Token(OLD, 150, 7, (Range(85, 120),))))
-    assert read_committed(85, one.commit_processed().metadata, PLACE).user == "mine"
+    assert read_token(85, one.commit_processed().metadata, PLACE).user == "mine"
     deliver(one.cursors[0], 86, processed=True)
-    assert read_committed(86, one.commit_processed().metadata, PLACE).user == ""
+    assert read_token(86, one.commit_processed().metadata, PLACE).user == ""
     deliver(one.cursors[0], 90)
-    assert read_committed(90, one.commit_named(90, "yours").metadata, PLACE).user == "yours"
+    assert read_token(90, one.commit_named(90, "yours").metadata, PLACE).user == "yours"
 
 
 def test_a_broker_that_takes_less_gets_a_shorter_token_and_then_none():
@@ -365,7 +365,7 @@ def test_what_is_pending_as_an_ownership_begins_can_be_committed_until_anything_
     one = book(after(70, Log(0, 120)))
     begun = one.commit_begun()
     assert begun == one.commit_begun()
-    assert read_committed(70, begun.metadata, PLACE).token.pending == (Range(70, 120),)
+    assert read_token(70, begun.metadata, PLACE).token.pending == (Range(70, 120),)
     deliver(one.live, 130, processed=True)
     deliver(one.cursors[0], 80, processed=True)
     assert (one.commit_begun().offset, one.commit_begun().live) == (70, 120)

@@ -11,7 +11,7 @@ from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup._core.recovery.lane_starts import Recovery
 from aiogroup._core.recovery.partition_lanes import PartitionLanes
 from aiogroup._core.recovery.ranges import read
-from aiogroup._core.recovery.token import LogId, read_committed
+from aiogroup._core.recovery.token import LogId, read_token
 from aiogroup._core.telemetry import events
 from aiogroup.config import ConsumerConfig
 from tests.support.records import LATEST, tp
@@ -60,7 +60,7 @@ def lanes_of(owner, *pending, live):
 
 
 def since_s(entry):
-    return read_committed(entry.offset, entry.metadata, PLACE).token.handoff.since_s
+    return read_token(entry.offset, entry.metadata, PLACE).token.handoff.since_s
 
 
 def test_a_range_waits_for_jobs_since_the_commit_that_leaves_it_to_them_and_not_since_somebody_asked():

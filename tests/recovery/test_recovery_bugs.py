@@ -117,7 +117,7 @@ BUGS = (
     ),
     Bug(
         "a token counts with any offset and checksum",
-        f"{TOKEN}:read_committed",
+        f"{TOKEN}:read_token",
         'if match["checksum"] != _checksum(body, log_id, offset):',
         "if False:",
         seeds=(2_132,),

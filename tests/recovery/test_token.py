@@ -20,11 +20,11 @@ from aiogroup._core.recovery.token import (
     Token,
     is_ours,
     make_id,
-    read_committed,
     read_done,
+    read_token,
     second_group_mark,
-    write_committed,
     write_done,
+    write_token,
 )
 from tests.recovery.test_ranges import offsets, some_ranges
 from tests.support.effort import examples
@@ -47,26 +47,26 @@ def tokens(draw):
 
 
 def test_a_token_is_written_as_the_specification_says():
-    text = write_committed(TOKEN, PLACE)
+    text = write_token(TOKEN, PLACE)
     assert text.startswith(TEXT)
     assert text.isascii()
     assert len(text) == len(TEXT) + 32
-    assert write_committed(TOKEN, PLACE, "hello") == text + " 5:hello"
-    assert write_committed(replace(TOKEN, live_epoch=-1), PLACE).startswith(TEXT.replace("@7", ""))
+    assert write_token(TOKEN, PLACE, "hello") == text + " 5:hello"
+    assert write_token(replace(TOKEN, live_epoch=-1), PLACE).startswith(TEXT.replace("@7", ""))
 
 
 LEFT = replace(TOKEN, handoff=HandOffNote(second_group_mark("billing.catchup"), True, (1_750_000_000,)))
 
 
 def test_a_token_says_that_its_ranges_are_left_to_jobs_as_the_documentation_says():
-    text = write_committed(LEFT, PLACE, "hello")
+    text = write_token(LEFT, PLACE, "hello")
     mark = hashlib.sha256(b"billing.catchup").hexdigest()[:8]
     assert text.startswith(f"{TEXT}handoff=1:{mark}:read_committed:1750000000 ")
     assert text.endswith(" 5:hello")
-    found = read_committed(85, text, PLACE)
+    found = read_token(85, text, PLACE)
     assert (found.token, found.user, found.foreign) == (LEFT, "hello", "")
     loose = replace(LEFT, handoff=replace(LEFT.handoff, read_committed=False))
-    assert ":read_uncommitted:" in write_committed(loose, PLACE)
+    assert ":read_uncommitted:" in write_token(loose, PLACE)
 
 
 def as_written_before_there_was_a_hand_off_note(metadata):
@@ -78,8 +78,8 @@ def as_written_before_there_was_a_hand_off_note(metadata):
 
 
 def test_an_older_aiogroup_sees_a_token_that_it_must_not_obey_and_so_starts_at_the_offset():
-    assert as_written_before_there_was_a_hand_off_note(write_committed(TOKEN, PLACE)) == (True, True)
-    assert as_written_before_there_was_a_hand_off_note(write_committed(LEFT, PLACE)) == (True, False)
+    assert as_written_before_there_was_a_hand_off_note(write_token(TOKEN, PLACE)) == (True, True)
+    assert as_written_before_there_was_a_hand_off_note(write_token(LEFT, PLACE)) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -90,54 +90,54 @@ def test_an_older_aiogroup_sees_a_token_that_it_must_not_obey_and_so_starts_at_t
     ],
 )
 def test_a_hand_off_that_makes_no_sense_is_not_obeyed(note, why):
-    found = read_committed(85, write_committed(replace(LEFT, handoff=note), PLACE), PLACE)
+    found = read_token(85, write_token(replace(LEFT, handoff=note), PLACE), PLACE)
     assert found.token is None
     assert why in found.foreign
 
 
 @pytest.mark.parametrize("text", ["aiogroup/2 0123456789abcdef anything", "aiogroup/17 ", "aiogroup/01 x"])
 def test_a_token_of_another_version_is_reported_and_not_taken_for_the_applications(text):
-    found = read_committed(85, text, PLACE)
+    found = read_token(85, text, PLACE)
     assert (found.token, found.user) == (None, "")
     assert "version" in found.foreign
     assert is_ours(text)
 
 
 def test_what_older_versions_wrote_after_a_token_of_one_that_they_could_not_read_is_dropped():
-    found = read_committed(85, write_committed(TOKEN, PLACE, "aiogroup/2 0123456789abcdef what is this"), PLACE)
+    found = read_token(85, write_token(TOKEN, PLACE, "aiogroup/2 0123456789abcdef what is this"), PLACE)
     assert (found.token, found.user) == (TOKEN, "")
 
 
 def test_ranges_that_become_one_have_been_waiting_since_the_older_one_has():
     pending = (Range(0, 10), Range(11, 20), Range(1000, 1010))
     token = Token(TOKEN.id, 2000, 7, pending, replace(LEFT.handoff, since_s=(30, 20, 40)))
-    text = write_committed(token, PLACE, limit_chars=len(write_committed(token, PLACE)) - 1)
-    read = read_committed(0, text, PLACE).token
+    text = write_token(token, PLACE, limit_chars=len(write_token(token, PLACE)) - 1)
+    read = read_token(0, text, PLACE).token
     assert (read.pending, read.handoff.since_s) == ((Range(0, 20), Range(1000, 1010)), (20, 40))
 
 
 @settings(max_examples=examples(30), deadline=None)
 @given(tokens(), users)
 def test_what_was_written_is_read(token, user):
-    found = read_committed(token.pending[0].start, write_committed(token, PLACE, user), PLACE)
+    found = read_token(token.pending[0].start, write_token(token, PLACE, user), PLACE)
     assert (found.token, found.user, found.foreign, found.id) == (token, user, "", token.id)
 
 
 @settings(max_examples=examples(30), deadline=None)
 @given(users)
 def test_metadata_of_others_is_no_token_and_given_back(user):
-    found = read_committed(7, user, PLACE)
+    found = read_token(7, user, PLACE)
     assert (found.token, found.user, found.foreign) == (None, user, "")
 
 
 @settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_no_edited_token_is_obeyed(data):
-    text = write_committed(TOKEN, PLACE)
+    text = write_token(TOKEN, PLACE)
     at = data.draw(st.integers(len("aiogroup/1 "), len(text)))
     cut = data.draw(st.integers(0, 2))
     edited = text[:at] + data.draw(st.text("0123456789abcdef-,@= \n", max_size=3)) + text[at + cut :]
-    found = read_committed(85, edited, PLACE)
+    found = read_token(85, edited, PLACE)
     assert (found.token is None) == (edited != text)
     assert bool(found.foreign) == (edited != text)
 
@@ -154,23 +154,23 @@ def test_no_edited_token_is_obeyed(data):
     ],
 )
 def test_a_token_counts_where_it_was_written_and_with_its_offset(offset, place, why):
-    found = read_committed(offset, write_committed(TOKEN, PLACE, "mine"), place)
+    found = read_token(offset, write_token(TOKEN, PLACE, "mine"), place)
     assert (found.token, found.user, found.id) == (None, "mine", TOKEN.id)
     assert why in found.foreign
 
 
 def test_only_a_token_of_the_same_name_and_cluster_is_of_a_topic_that_was_deleted():
-    text = write_committed(TOKEN, PLACE)
-    assert read_committed(85, text, replace(PLACE, topic_id=UUID(int=8))).is_of_former_topic
+    text = write_token(TOKEN, PLACE)
+    assert read_token(85, text, replace(PLACE, topic_id=UUID(int=8))).is_of_former_topic
     mirrored = replace(PLACE, topic_id=UUID(int=8), cluster_id="mirror")
-    assert not read_committed(85, text, mirrored).is_of_former_topic
-    assert not read_committed(86, text, PLACE).is_of_former_topic
+    assert not read_token(85, text, mirrored).is_of_former_topic
+    assert not read_token(86, text, PLACE).is_of_former_topic
 
 
 def test_a_token_that_was_written_without_its_topic_is_read_and_proves_nothing_of_it():
-    text = write_committed(TOKEN, PLACE)[:-8]
-    assert read_committed(85, text, PLACE).token == TOKEN
-    found = read_committed(85, text, replace(PLACE, topic_id=UUID(int=8)))
+    text = write_token(TOKEN, PLACE)[:-8]
+    assert read_token(85, text, PLACE).token == TOKEN
+    found = read_token(85, text, replace(PLACE, topic_id=UUID(int=8)))
     assert (found.token, found.is_of_former_topic) == (None, False)
 
 
@@ -186,7 +186,7 @@ def test_a_token_that_was_written_without_its_topic_is_read_and_proves_nothing_o
     ],
 )
 def test_a_checksum_makes_no_sense_of_nonsense(token, why):
-    found = read_committed(85, write_committed(token, PLACE), PLACE)
+    found = read_token(85, write_token(token, PLACE), PLACE)
     assert found.token is None
     assert why in found.foreign
 
@@ -200,16 +200,16 @@ def test_the_offset_must_be_the_first_pending_one_whatever_the_checksum_says():
         text = checksum(body, str(offset), PLACE.topic_id.hex, "3", chars=16)
         return f"{body} {text}{checksum('cluster', 'orders', chars=8)}{checksum(PLACE.topic_id.hex, chars=8)}"
 
-    assert sealed(85) == write_committed(TOKEN, PLACE)
-    found = read_committed(84, sealed(84), PLACE)
+    assert sealed(85) == write_token(TOKEN, PLACE)
+    found = read_token(84, sealed(84), PLACE)
     assert found.token is None
     assert "the offset is 84" in found.foreign
 
 
 @pytest.mark.parametrize("tail", [" ", " 5:hell", " 4:hello", " 05:hello", " 0:", "5:hello", " hello", "\n"])
 def test_what_stands_after_a_token_must_be_written_as_we_do(tail):
-    text = write_committed(TOKEN, PLACE) + tail
-    found = read_committed(85, text, PLACE)
+    text = write_token(TOKEN, PLACE) + tail
+    found = read_token(85, text, PLACE)
     assert (found.token, found.user) == (None, "")
     assert found.foreign
 
@@ -217,9 +217,9 @@ def test_what_stands_after_a_token_must_be_written_as_we_do(tail):
 @settings(max_examples=examples(30), deadline=None)
 @given(tokens(), users, st.integers(0, 220))
 def test_what_does_not_fit_only_adds_to_what_is_pending(token, user, limit_chars):
-    text = write_committed(token, PLACE, user, limit_chars)
+    text = write_token(token, PLACE, user, limit_chars)
     assert len(text) <= limit_chars
-    read = read_committed(token.pending[0].start, text, PLACE).token
+    read = read_token(token.pending[0].start, text, PLACE).token
     if read is None:
         assert text in (user, "")
         return
@@ -233,14 +233,14 @@ def test_64_ranges_of_the_longest_offsets_fit_after_the_smallest_gaps_were_close
     base = 10**18
     pending = r.read((base + 100 * each, base + 100 * each + 100 - each % 9 - 1) for each in range(120))
     token = Token(TOKEN.id, base + 10**6, 7, pending, replace(LEFT.handoff, since_s=(1_750_000_000,) * 120))
-    text = write_committed(token, PLACE, "u" * (4096 - 512))
+    text = write_token(token, PLACE, "u" * (4096 - 512))
     assert len(text) <= 4096
-    read = read_committed(base, text, PLACE)
+    read = read_token(base, text, PLACE)
     assert read.user == "u" * (4096 - 512)
     assert read.token is not None
     assert r.subtract(pending, read.token.pending) == ()
     first_64 = replace(token, pending=pending[:64], handoff=replace(token.handoff, since_s=token.handoff.since_s[:64]))
-    alone = read_committed(base, write_committed(first_64, PLACE), PLACE).token
+    alone = read_token(base, write_token(first_64, PLACE), PLACE).token
     assert alone is not None
     assert alone.pending == pending[:64]
 

@@ -13,7 +13,7 @@ from aiogroup._core.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup._core.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup._core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup._core.recovery.ranges import find
-from aiogroup._core.recovery.token import read_committed
+from aiogroup._core.recovery.token import read_token
 from aiogroup._core.telemetry import events
 from aiogroup.embedded.machine.groups.group import GroupState
 from aiogroup.records import CATCH_UP
@@ -198,7 +198,7 @@ class Checker:
 
     def _check_token(self, process, tp, offset, metadata):
         """What is neither pending nor from the live lane on is processed (KIP-333)."""
-        token = read_committed(offset, metadata, self.place(tp)).token if metadata else None
+        token = read_token(offset, metadata, self.place(tp)).token if metadata else None
         if token is None:
             return
         said = {at for at in range(offset, token.live) if find(token.pending, at) is None}

@@ -19,7 +19,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from aiogroup import ConsumerConfig, TopicPartition
 from aiogroup._core.recovery import ranges
-from aiogroup._core.recovery.token import HandOffNote, LogId, Token, make_id, second_group_mark, write_committed
+from aiogroup._core.recovery.token import HandOffNote, LogId, Token, make_id, second_group_mark, write_token
 from aiogroup._runtime.net.link import Link
 from aiogroup.admin import GroupMember, list_members
 from aiogroup.devkafka import jars
@@ -154,7 +154,7 @@ async def leave_behind(
         spans = ranges.read(pairs)
         note = HandOffNote(mark, read_committed, (1_750_000_000,) * len(spans)) if handed_off else None
         token = Token(token_id, live, 0, spans, note)
-        text = write_committed(token, await place_of(place, partition))
+        text = write_token(token, await place_of(place, partition))
         entries[place.tp(partition)] = OffsetAndMetadata(token.pending[0].start, text)
     await commit_explicitly(place, entries)
     return token_id

@@ -1,8 +1,9 @@
-"""The one error table of the group protocol: (request, error code) -> remedy; and the errors when no retry helps.
+"""The error table of the group protocol: (request, error code) -> remedy; and the errors when no retry helps.
 
-Its sources are Kafka's AbstractCoordinator.java, ConsumerCoordinator.java and the codes that each response documents.
-A row that differs from Java says why. For a code without a row `remedy_for` goes by whether Kafka calls it retriable. A
-test lists every code that Kafka documents for these requests and fails on a missing row.
+What is too long in a commit `CommitOrder.too_long` decides before it. The sources of the table are Kafka's
+AbstractCoordinator.java, ConsumerCoordinator.java and the codes that each response documents. A row that differs from
+Java says why. For a code without a row `remedy_for` goes by whether Kafka calls it retriable. A test lists every code
+that Kafka documents for these requests and fails on a missing row.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from aiogroup._core.offsets.ledger import Ledger
 from aiogroup._core.recovery.lane_offsets import LaneName, LaneOffsets, Mark, Moved, PartitionOffsets
 from aiogroup._core.recovery.lane_starts import Recovery, fold
 from aiogroup._core.recovery.ranges import Range, Ranges, above, below, subtract
-from aiogroup._core.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, LogId, write_committed
+from aiogroup._core.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, LogId, write_token
 from aiogroup.records import LIVE
 
 __all__ = ["Book", "CatchUpCursor"]
@@ -207,7 +207,7 @@ class Book(Generic[R]):
         limit = {} if self.limit_chars is None else {"limit_chars": self.limit_chars}
         return LaneCommit(
             offset=low_water,
-            metadata=write_committed(token, self.log_id, user, **limit),
+            metadata=write_token(token, self.log_id, user, **limit),
             leader_epoch=self.live.epoch_before(live) if token is None else self._epoch_before(low_water),
             id=token_id,
             live=live,

@@ -35,7 +35,7 @@ from aiogroup._core.recovery.token import (
     DoneRanges,
     HandOffNote,
     LogId,
-    read_committed,
+    read_token,
     second_group_mark,
 )
 from aiogroup._core.telemetry import events
@@ -285,7 +285,7 @@ class PartitionLanes(OneLane):
         if committed is None:
             self._move(self.book.offsets.taken_back())
             return
-        token = read_committed(committed.offset, committed.metadata, self.book.log_id).token
+        token = read_token(committed.offset, committed.metadata, self.book.log_id).token
         self._move(self.book.offsets.durable(committed.offset, token))
 
     def return_to(self, offset: int) -> None:

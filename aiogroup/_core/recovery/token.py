@@ -55,11 +55,11 @@ __all__ = [
     "Token",
     "is_ours",
     "make_id",
-    "read_committed",
     "read_done",
+    "read_token",
     "second_group_mark",
-    "write_committed",
     "write_done",
+    "write_token",
 ]
 
 NO_EPOCH: Final = -1
@@ -171,7 +171,7 @@ def is_ours(metadata: str) -> bool:
 # The group's own commit.
 
 
-def write_committed(token: Token | None, log_id: LogId, user: str = "", limit_chars: int = MAX_COMMIT_METADATA) -> str:
+def write_token(token: Token | None, log_id: LogId, user: str = "", limit_chars: int = MAX_COMMIT_METADATA) -> str:
     """The metadata to commit with the low-water mark, of at most `limit_chars` characters.
 
     If there are too many ranges, the smallest gaps between them are closed, which repeats records and skips none. If
@@ -181,7 +181,7 @@ def write_committed(token: Token | None, log_id: LogId, user: str = "", limit_ch
     if token is not None:
         tail = f" {len(user)}:{user}" if user else ""
         while True:
-            text = _write_token(token, log_id) + tail
+            text = _as_text(token, log_id) + tail
             if len(text) <= limit_chars:
                 return text
             if len(token.pending) == 1:
@@ -190,7 +190,7 @@ def write_committed(token: Token | None, log_id: LogId, user: str = "", limit_ch
     return user if len(user) <= limit_chars else ""
 
 
-def read_committed(offset: int, metadata: str, log_id: LogId) -> Found:
+def read_token(offset: int, metadata: str, log_id: LogId) -> Found:
     """Read the metadata of a committed offset."""
     version = re.match(ANY_VERSION, metadata)
     if version is None:
@@ -227,7 +227,7 @@ def read_committed(offset: int, metadata: str, log_id: LogId) -> Found:
     return Found(Token(token_id, live, epoch, pending, handoff), user, id=token_id)
 
 
-def _write_token(token: Token, log_id: LogId) -> str:
+def _as_text(token: Token, log_id: LogId) -> str:
     epoch = "" if token.live_epoch == NO_EPOCH else f"@{token.live_epoch}"
     body = f"{PREFIX}{token.id} live={token.live}{epoch} pending={_write_ranges(token.pending)}"
     if token.handoff is not None:

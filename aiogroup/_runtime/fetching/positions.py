@@ -23,7 +23,7 @@ from aiogroup._core.fetching.target import FORBIDDEN
 from aiogroup._core.fetching.truncation import Leader, leader_of
 from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup._core.protocol.errors import ErrorCode
-from aiogroup._core.recovery.token import LogId, is_ours, read_committed
+from aiogroup._core.recovery.token import LogId, is_ours, read_token
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.counts import FETCH_FAILED, Failures, Totals
 from aiogroup._core.telemetry.events import Emit
@@ -345,7 +345,7 @@ class Positions:
         if topic_id is None or not is_ours(committed.metadata):
             return False
         log_id = LogId(cluster.cluster_id or "", tp.topic, topic_id, tp.partition)
-        return read_committed(committed.offset, committed.metadata, log_id).is_of_former_topic
+        return read_token(committed.offset, committed.metadata, log_id).is_of_former_topic
 
     def follow_topics(self, partitions: Iterable[Partition] | None = None) -> None:
         """Start over with each partition whose topic id in the metadata has changed, of `partitions` or of all that are

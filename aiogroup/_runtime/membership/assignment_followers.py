@@ -6,7 +6,7 @@ from aiogroup._core.delivery.delivery import Delivery
 from aiogroup._core.fetching.assignment import Assignment
 from aiogroup._core.membership.liveness import PollClock
 from aiogroup._core.subscription import Subscription
-from aiogroup._runtime.fetching.fetcher import Fetchers
+from aiogroup._runtime.fetching.fetchers import Fetchers
 from aiogroup._runtime.fetching.positions import Positions
 from aiogroup._runtime.loop.clock import now_ms
 from aiogroup._runtime.recovery.optional import ParallelRecoveryOrNone

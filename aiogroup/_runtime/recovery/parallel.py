@@ -11,7 +11,7 @@ from aiogroup._core.membership.member import Outsider
 from aiogroup._core.telemetry.counts import Failures
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.coordinator import CoordinatorLine
-from aiogroup._runtime.fetching.fetcher import Fetchers
+from aiogroup._runtime.fetching.fetchers import Fetchers
 from aiogroup._runtime.fetching.positions import LaneStarts
 from aiogroup._runtime.inbox import Inbox
 from aiogroup._runtime.loop.clock import Signal
@@ -21,7 +21,7 @@ from aiogroup._runtime.net.link import Link
 from aiogroup._runtime.offsets.leader_offsets import LeaderOffsets
 from aiogroup._runtime.offsets.own_commits import OwnCommits
 from aiogroup._runtime.recovery.catch_up import CatchUp
-from aiogroup._runtime.recovery.catch_up_fetchers import CatchUpRules
+from aiogroup._runtime.recovery.catch_up_rules import CatchUpRules
 from aiogroup._runtime.recovery.job_progress import SecondLog
 from aiogroup._runtime.recovery.recoveries import Recoveries
 from aiogroup.config import ConsumerConfig

@@ -9,7 +9,7 @@ from aiogroup._core.fetching.partition import Partition
 from aiogroup._core.fetching.truncation import EpochEnd, EpochRemedy, leader_of
 from aiogroup._core.offsets.commit_plan import Committed
 from aiogroup._core.recovery.lane_starts import Log, Recovery, last_known, recover
-from aiogroup._core.recovery.token import NO_EPOCH, Found, LogId, read_committed
+from aiogroup._core.recovery.token import NO_EPOCH, Found, LogId, read_token
 from aiogroup._core.telemetry import events
 from aiogroup._core.telemetry.events import Emit
 from aiogroup._runtime.fetching.epoch_ends import ANSWER_MS, ask_epoch_ends
@@ -79,7 +79,7 @@ class Recoveries:
         ends: dict[TopicPartition, OffsetAndTimestamp] = {}
         by_time: dict[TopicPartition, OffsetAndTimestamp] = {}
         said = {tp: each for tp, each in found.items() if each is not None}
-        texts = {tp: read_committed(each.offset, each.metadata, self._log_id(tp)) for tp, each in said.items()}
+        texts = {tp: read_token(each.offset, each.metadata, self._log_id(tp)) for tp, each in said.items()}
         known = {tp: last_known(each.offset, each.leader_epoch, texts[tp]) for tp, each in said.items()}
         epochs = await self._ask_epochs({tp: epoch for tp, (_, epoch) in known.items() if epoch >= 0}, until_ms)
         started: dict[TopicPartition, tuple[str, int]] = {}
