@@ -71,7 +71,13 @@ def test_a_refused_topic_says_why(kafka_cluster, unique_name):
         kafka_cluster.create_topic(unique_name("topic"), config={"no.such.setting": "1"})
 
 
-def test_a_training_that_does_not_end_is_an_error_of_devkafka(tmp_path):
+def test_a_training_that_does_not_end_is_an_error_of_devkafka(tmp_path, monkeypatch):
+    home = tmp_path / "java"
+    (home / "bin").mkdir(parents=True)
+    (home / "release").write_text('JAVA_VERSION="17"')
+    (home / "bin" / "java").write_text("#!/bin/sh\nexec sleep 60\n")  # a Java that refuses an option ends at once
+    (home / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
     with pytest.raises(DevKafkaError, match=r"^the training of the tools did not end$"):
         warm.use_tools("127.0.0.1:1", tmp_path / "cache", timeout_ms=1)
 
