@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 
 import pytest
@@ -300,6 +301,39 @@ def test_a_node_that_names_itself_as_the_replica_is_not_the_leader():
     it.answer(records(0, 3, replica=1))
     assert failed("NOT_LEADER_OR_FOLLOWER") in it.news()
     assert not it.partitions[0].buffer.pieces
+
+
+def test_a_replica_that_the_metadata_do_not_have_is_waited_for_and_metadata_are_asked_for():
+    it = Fetching(1)
+    (partition,) = it.partitions
+    why = "its leader names node 9, which the metadata do not have yet"
+    waits = []
+    for _ in range(3):
+        it.asked()
+        it.answer(records(0, replica=9))
+        assert it.news() == [failed(why), Want.METADATA]
+        assert (partition.target.error, partition.target.failing_since_ms) == (why, 0)
+        assert not it.is_due()
+        waits.append(partition.target.backoff_until_ms - it.now_ms)
+        it.now_ms = partition.target.backoff_until_ms
+    assert waits[0] < waits[1] < waits[2]
+    it.cluster = dataclasses.replace(it.cluster, brokers={**it.cluster.brokers, 9: Broker(9, "broker-9", 9092)})
+    it.asked()
+    it.answer(records(0, replica=9))
+    assert it.news() == [Want.BROKERS]
+    assert not it.is_due()
+    near = BrokerFetch(9, it.brokers, 0)
+    it.asked(near)
+    it.answer(records(0, 3), machine=near)
+    assert (partition.target.error, partition.target.failing_since_ms) == ("", None)
+
+
+def test_records_that_come_with_the_name_of_an_unknown_replica_are_taken():
+    it = Fetching(1)
+    it.asked()
+    it.answer(records(0, 3, replica=9))
+    assert (it.news(), it.machine.opened) == ([Want.BROKERS], [*it.partitions])
+    assert it.partitions[0].buffer.pieces
 
 
 def test_a_batch_that_was_cut_off_is_asked_for_whole_and_reported_the_second_time():

@@ -237,6 +237,33 @@ async def test_a_follower_that_is_gone_is_left_for_the_leader(racks, tp):
             await _back(racks, follower)
 
 
+async def test_a_follower_that_comes_back_is_read_from_again_at_once(racks, tp):
+    """Its leader names it as soon as it is back, and sends no records; the metadata have forgotten it meanwhile."""
+    _, follower_id = await _follower(racks, tp)
+    follower = _node(racks, follower_id)
+
+    def knows_it(node):
+        return follower_id in wire.metadata(node.port).broker_ids
+
+    ears = Ears()
+    consumer = alone(racks.bootstrap_servers, client_rack=f"rack-{follower_id}", observers=[ears])
+    consumer.assign([tp])
+    async with consumer:
+        try:
+            await asyncio.to_thread(follower.kill)
+            others = [node for node in racks.nodes if node is not follower]
+            await eventually(lambda: not any(map(knows_it, others)), within_s=60)
+            await consumer.topics()  # from now on the metadata do not have it
+        finally:
+            await _back(racks, follower)
+        await eventually(lambda: all(map(knows_it, racks.nodes)), within_s=60)
+        for _ in range(3):
+            await fill(racks.bootstrap_servers, tp, VALUES, acks="all")
+            async with asyncio.timeout(10):
+                assert [record.value for record in await read(consumer, 50)] == VALUES
+    assert len(ears.heard(FetchFailed)) < 40
+
+
 # Memory.
 
 

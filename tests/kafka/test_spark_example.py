@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aiogroup.devkafka import jars
-from tests.support.spark import TABLE_JARS, java_options, why_no_spark
+from tests.support.spark import java_options, table_jars, why_no_spark
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_service_stays_at_the_head_while_spark_drains_its_backlog(tmp_path, into_table):
     if why := why_no_spark():
         pytest.skip(why)
-    table = ["--table", "--jars", *map(str, jars.fetched("lake-tables", TABLE_JARS))] if into_table else []
+    table = ["--table", "--jars", *map(str, table_jars())] if into_table else []
     done = subprocess.run(
         [
             sys.executable,

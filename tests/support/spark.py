@@ -12,9 +12,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 from aiokafka.structs import OffsetAndMetadata
 
 from aiogroup import ConsumerConfig, TopicPartition
@@ -33,11 +35,19 @@ from tests.support.kafka import Place
 ROOT = Path(__file__).parents[2]
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a test is over before C2 pays
 TRAINING_S = 600
-TABLE_JARS = [
-    "io.delta:delta-spark_2.13:4.0.0",
-    "io.delta:delta-storage:4.0.0",
-    "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
-]
+TABLE_JARS = {
+    "4.0": (
+        "io.delta:delta-spark_2.13:4.0.0",
+        "io.delta:delta-storage:4.0.0",
+        "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
+    ),
+    "4.1": (
+        "io.delta:delta-spark_4.1_2.13:4.1.0",
+        "io.delta:delta-storage:4.1.0",
+        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
+    ),
+}
+"""By Spark's version: each of both is built for one."""
 
 
 def conf_of(java_options: str) -> dict[str, str]:
@@ -113,6 +123,14 @@ def start_spark(master: str = "local[2]"):
     return make_session(master, jars=jars.spark_jars(), conf=conf())
 
 
+def table_jars() -> list[Path]:
+    """The jars of Delta and Iceberg for the Spark that is installed."""
+    of_spark = version("pyspark").rpartition(".")[0]
+    if of_spark not in TABLE_JARS:
+        pytest.skip(f"Delta and Iceberg have no jar for Spark {of_spark}, or TABLE_JARS does not name it")
+    return jars.fetched(f"lake-tables-{of_spark}", [*TABLE_JARS[of_spark]])
+
+
 def start_spark_with_tables(lake: Path):
     """Start a session with Delta and Iceberg. Iceberg's catalog `lake` has its tables in this folder."""
     tables = {
@@ -124,9 +142,7 @@ def start_spark_with_tables(lake: Path):
         "spark.sql.catalog.lake.type": "hadoop",
         "spark.sql.catalog.lake.warehouse": str(lake),
     }
-    return make_session(
-        "local[2]", jars=[*jars.spark_jars(), *jars.fetched("lake-tables", TABLE_JARS)], conf={**conf(), **tables}
-    )
+    return make_session("local[2]", jars=[*jars.spark_jars(), *table_jars()], conf={**conf(), **tables})
 
 
 async def place_of(place: Place, partition: int = 0) -> LogId:

@@ -72,7 +72,8 @@ def take(
     if names_replica:
         target.prefer(data.preferred_read_replica, received_at_ms)
     if not data.records:
-        if not target.batch_bytes:  # otherwise the answer may have had no space for the long batch
+        # Otherwise the answer may have had no space for the long batch, or it is the replica that has the records.
+        if not (target.batch_bytes or names_replica):
             lane.heal()
         return Taken(is_current, names_replica=names_replica)
     aborted: Sequence[tuple[int, int]] = ()

@@ -320,6 +320,9 @@ class BrokerFetch:
             lane.doubt()
             lane.back_off(now_ms, brokers.config)
             return
+        if taken.names_replica and not data.records and lane.target.preferred_replica not in cluster.brokers:
+            self._wait_for_replica(lane, now_ms)
+            return
         self.opened.append(lane)
         if taken.names_replica:
             self.news.append(Want.BROKERS)
@@ -350,6 +353,17 @@ class BrokerFetch:
         lane.back_off(now_ms, self._brokers.config)
         if remedy is not FetchRemedy.BACK_OFF:
             news.append(Want.METADATA)
+
+    def _wait_for_replica(self, lane: Lane, now_ms: int) -> None:
+        """Its leader sends us to a broker that has just come, and will send no records itself
+        (AbstractFetch.selectReadReplica, which asks for metadata, too).
+        """
+        why = f"its leader names node {lane.target.preferred_replica}, which the metadata do not have yet"
+        lane.target.prefer_leader()
+        lane.target.failed(why)
+        self._fail(lane.tp, why)
+        lane.back_off(now_ms, self._brokers.config)
+        self.news.append(Want.METADATA)
 
     def _fail(self, tp: TopicPartition, why: str) -> None:
         self.news.append(events.FetchFailed(self.node_id, tp.topic, tp.partition, why))
