@@ -144,3 +144,28 @@ def test_what_the_architecture_names_stands_in_the_file_beside_it():
         last = re.escape(name.rpartition(".")[2])
         defined = rf"^ *(?:(?:async )?def|class) {last}\b|^ *(?:self\.)?{last}\b(?:: .*)? = |^    {last}: "
         assert re.search(defined, (ROOT / "aiogroup" / path).read_text(), re.MULTILINE), f"{name} in {path}"
+
+
+def members_of(kind: ast.ClassDef) -> set[str]:
+    """What the class defines: its methods, its fields, and the attributes that it sets on itself."""
+    functions = {each.name for each in kind.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    targets = [
+        target
+        for each in ast.walk(kind)
+        if isinstance(each, ast.Assign | ast.AnnAssign)
+        for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
+    ]
+    names = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return functions | names | {each.attr for each in targets if isinstance(each, ast.Attribute)}
+
+
+def test_what_the_architecture_names_of_a_class_is_there():
+    page = (DOCS / "architecture.md").read_text()
+    named = {(kind, name) for kind, name in re.findall(r"`([A-Z]\w+)\.(\w+)", page)}
+    rooms = [ROOT / "aiogroup" / room for room in ("_core", "_runtime")]
+    files = [*(ROOT / "aiogroup").glob("*.py"), *(each for room in rooms for each in room.rglob("*.py"))]
+    kinds = [each for path in files for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.ClassDef)]
+    members = {kind.name: members_of(kind) for kind in kinds}
+    known = {(kind, name) for kind, name in named if kind in members}
+    assert len(known) > 40
+    assert {(kind, name) for kind, name in known if name not in members[kind]} == set()
