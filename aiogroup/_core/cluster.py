@@ -81,6 +81,7 @@ class Cluster:
         """The racks of the brokers that hold each partition; empty if no broker named its rack.
 
         Replicas that are out of sync count too, as in KIP-881: they will be in sync again before the next rebalance.
+        Those of a broker that is gone do not, since nobody tells its rack.
         """
         racks = {node: broker.rack for node, broker in self.brokers.items() if broker.rack}
         if not racks:

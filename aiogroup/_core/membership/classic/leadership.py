@@ -64,7 +64,9 @@ class Leadership:
             return f"partitions of {', '.join(grown)} changed"
         racks = cluster.partition_racks(self._counts) if self._racks else {}
         if moved := {tp.topic for tp, before in self._racks.items() if racks.get(tp, before) != before}:
-            return f"replicas of {', '.join(sorted(moved))} moved to other racks"
+            return (
+                f"replicas of {', '.join(sorted(moved))} moved to other racks, or brokers that hold them came or went"
+            )
         return None
 
     def why_unfit(self, assigned: Collection[TopicPartition]) -> str | None:
