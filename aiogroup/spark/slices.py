@@ -72,7 +72,8 @@ class Slice:
 def grid_of(round_records: int, slice_records: int | None, partitions_count: int) -> int:
     """Ranges are cut at multiples of this number of offsets, so that a round has room for a piece of each partition.
 
-    It depends on nothing that changes while jobs work, so every job cuts the same pieces.
+    As long as no partition is added it depends on nothing that changes while jobs work, so every job cuts the same
+    pieces.
     """
     fair = round_records // min(max(1, partitions_count), PARTITIONS_MOST)
     return max(1, min(PIECE_MOST, fair, slice_records or PIECE_MOST))
