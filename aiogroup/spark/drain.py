@@ -114,10 +114,12 @@ def check_keep(keep: str | None) -> None:
     Raises:
         ConfigError: there is none of this name.
     """
+    if keep is None:  # what needs no PySpark must not fail without it
+        return
     from pyspark.storagelevel import StorageLevel  # noqa: PLC0415 (an extra)
 
     known = [name for name, level in vars(StorageLevel).items() if isinstance(level, StorageLevel) and name != "NONE"]
-    if keep is not None and keep not in known:
+    if keep not in known:
         raise ConfigError(f"keep={keep!r}: a storage level of Spark is needed: {', '.join(known)}")
 
 
